@@ -112,7 +112,7 @@ void Admitting::forget(const Client& c) {
 void Admitting::ask_again(const Client& c) {
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     if (asks_[slot].client != &c) continue;
-    seat_.orders().queues().remove(asks_.id_of(slot), asks_[slot].queue);
+    take_back(slot);
     enqueue(slot);
   }
 }
@@ -140,18 +140,23 @@ void Admitting::reconsider() {
 }
 
 void Admitting::enqueue(uint32_t slot) {
-  Waiting& w = asks_[slot];
-  w.withheld = ceilings_.holds(*w.client);
-  w.was_withheld |= w.withheld;
-  if (w.withheld) return look_again(*w.client);
+  const Client& c = *asks_[slot].client;
+  asks_.withhold(slot, ceilings_.holds(c));
+  if (asks_[slot].withheld) return look_again(c);
   if (seat_.enqueue(slot)) grant(asks_.id_of(slot), Decider::kPolicy, {});
+}
+
+void Admitting::take_back(uint32_t slot) {
+  Waiting& w = asks_[slot];
+  if (w.queue >= 0) w.by_credit_us = 0;  // whoever placed it has counted that
+  seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
 }
 
 void Admitting::withhold(const Client& c) {
   for (const uint32_t slot : c.asking.by_thread) {
     if (slot == kNoAsk || asks_[slot].withheld) continue;
-    seat_.orders().queues().remove(asks_.id_of(slot), asks_[slot].queue);
-    asks_[slot].withheld = asks_[slot].was_withheld = true;
+    take_back(slot);
+    asks_.withhold(slot, true);
   }
   look_again(c);
 }
@@ -182,6 +187,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   const uint32_t slot = asks_.slot_of(id);
   if (slot == kNoAsk) return false;
   const Waiting w = asks_[slot];
+  if (w.withheld && decider == Decider::kPolicy) return false;  // it was taken back
   Client& c = *w.client;
   if (now_.clock > w.asked_at) {
     const bool by_policy = decider == Decider::kPolicy;
@@ -280,6 +286,10 @@ bool Admitting::dispatch_once() {
     for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
       if (asks_[slot].client != nullptr) return grant(asks_.id_of(slot), Decider::kBypass, {});
     }
+    return false;
+  }
+  if (asks_.wanting() == 0) {  // nobody waits for the policy
+    stalls_.idle(false);
     return false;
   }
   seat_.orders().take_saw();

@@ -60,6 +60,7 @@ class Admitting {
   bool went(const Client& client, const LaunchBody& launch);
   void stood_at_gate(const Client& client, uint16_t gates_inside, double ran_us, Work& work);
   void enqueue(uint32_t slot);
+  void take_back(uint32_t slot);  // from the policy, which will meet it again
   void release(uint32_t slot);
   // Of the clients over a ceiling all that waits; and of those that are so no more.
   void withhold(const Client& client);

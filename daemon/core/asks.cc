@@ -1,6 +1,7 @@
 #include "daemon/core/asks.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace heddle::core {
 namespace {
@@ -70,7 +71,21 @@ void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
   w.unit_us = std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
 }
 
+void Asks::withhold(uint32_t slot, bool withheld) {
+  Waiting& w = waiting_[slot];
+  w.was_withheld |= withheld;
+  if (std::exchange(w.withheld, withheld) == withheld) return;
+  if (withheld) {
+    ++w.client->asking.withheld;
+    ++withheld_;
+  } else {
+    --w.client->asking.withheld;
+    --withheld_;
+  }
+}
+
 void Asks::release(uint32_t slot) {
+  withhold(slot, false);
   Waiting& w = waiting_[slot];
   --w.client->asking.queued;
   w.client->asking.by_thread[w.thread] = kNoAsk;

@@ -42,6 +42,8 @@ class Asks {
   Asks() { waiting_.reserve(256); }
 
   size_t count() const { return count_; }
+  size_t wanting() const { return count_ - withheld_; }  // those that no ceiling withholds
+  void withhold(uint32_t slot, bool withheld);
   uint32_t slots() const { return static_cast<uint32_t>(waiting_.size()); }
   Waiting& operator[](uint32_t slot) { return waiting_[slot]; }
   const Waiting& operator[](uint32_t slot) const { return waiting_[slot]; }
@@ -68,7 +70,7 @@ class Asks {
 
   std::vector<Waiting> waiting_;
   std::vector<uint32_t> free_;
-  size_t count_ = 0;
+  size_t count_ = 0, withheld_ = 0;
   uint64_t arrivals_ = 0;
   std::array<double, kPriorityCount> turn_us_{};  // of the last that was served
 };

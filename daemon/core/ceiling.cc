@@ -38,7 +38,8 @@ void Ceiling::spend(const Use* use, double us) {
     Account& account = accounts_[i];
     account.known_us += us;
     account.used_us += part * us;
-    if (account.max > 0) account.balance_us -= part * us;
+    if (account.max <= 0) continue;
+    account.balance_us = std::max(-account.max * kOwedUsMax, account.balance_us - part * us);
   }
 }
 

@@ -5,7 +5,9 @@
 // The currency is µs of a channel that is all its own. A launch spends its use times its time alone
 // as it goes: sharing stretches a kernel, and moves no more bytes. The account is refilled at the
 // limit, by all of the time while nobody else is there. Whoever owes waits. So a mean is over the
-// limit by kAhead and one launch at most. A launch longer than that is paid for afterwards.
+// limit by kAhead and one launch at most. A launch longer than that is paid for afterwards, by
+// kOwedUsMax of waiting at most: else the starvation bound would let launches go, and add to a debt
+// without end.
 //
 // What nobody measured spends nothing: its use is told to be unknown. Used by the Scheduler alone,
 // inside its calls; nothing here allocates.
@@ -35,6 +37,7 @@ class Ceiling {
   // one launch's.
   static constexpr double kAhead = 0.05;
   static constexpr double kToldUs = 100'000;
+  static constexpr double kOwedUsMax = 500'000;  // half of the usual starvation bound
   static constexpr std::array kChannels = {Channel::kIssue, Channel::kL2, Channel::kDram};
   using Statuses = std::array<CeilingStatus, kChannels.size()>;  // max 0: no limit
 

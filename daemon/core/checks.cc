@@ -42,7 +42,7 @@ void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, 
   };
   HEDDLE_CHECK_IN(now,
                   std::is_sorted(roster.active().begin(), roster.active().end(), more_important));
-  size_t asking = 0, at_work = 0, resident = 0;
+  size_t asking = 0, wanting = 0, at_work = 0, resident = 0;
   for (const auto& [id, client] : roster.all()) {
     const Client& c = *client;
     HEDDLE_CHECK_IN(now, c.id == id);
@@ -51,12 +51,14 @@ void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, 
     HEDDLE_CHECK_IN(now, c.work.outstanding.empty() || c.active);
     HEDDLE_CHECK_IN(now, c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
     asking += c.asking.queued;
+    wanting += c.asking.queued - c.asking.withheld;
     at_work += c.active ? 1 : 0;
     resident += c.gpu_time.resident ? 1 : 0;
   }
   HEDDLE_CHECK_IN(now, at_work == roster.active().size());
   HEDDLE_CHECK_IN(now, resident == gpu_time.residents());
   HEDDLE_CHECK_IN(now, asking == asks.count());
+  HEDDLE_CHECK_IN(now, wanting == asks.wanting());
   check_waiting(now, roster, asks, queues);
 }
 

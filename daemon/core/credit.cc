@@ -16,8 +16,8 @@ constexpr double kPieceUsMin = 50;
 }  // namespace
 
 double Credit::give(Client& c, Granted& granted, double us) {
-  if (us <= 0 || us == kUnlimitedUs || c.standing.window_us != kWindowGated || asks_.count() > 0 ||
-      roster_.busy(c.rule.priority, now_.clock) || ceilings_.limits(c))
+  if (us <= 0 || us == kUnlimitedUs || c.standing.window_us != kWindowGated ||
+      asks_.wanting() > 0 || roster_.busy(c.rule.priority, now_.clock) || ceilings_.limits(c))
     return 0;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
   us = std::floor(std::clamp(
@@ -67,7 +67,7 @@ void Credit::use(Client& c, uint16_t thread, Work& work) {
 }
 
 bool Credit::fits_its_gap(const Client& c) const {
-  if (asks_.count() > 0) return false;
+  if (asks_.wanting() > 0) return false;
   const double before_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
   const double left_us = roster_.gap_left_us(
       c.rule.priority, now_.clock);  // a gap that is over holds nothing, however little

@@ -39,7 +39,7 @@ class Credit {
   void use(Client& client, uint16_t thread, Work& work);
   // It stood at a gate that stands open, or was of the unit that was granted.
   void use_at_gate(Client& client, uint32_t unit, Work& work);
-  // What no longer fits its gap, or any if somebody waits.
+  // What no longer fits its gap, or any if somebody waits whom no ceiling withholds.
   void revoke();
   // When some will not fit any more if its client launches nothing.
   TimeNs deadline() const;

@@ -1,5 +1,6 @@
 #include "daemon/core/places.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "daemon/core/placement.h"
@@ -70,6 +71,12 @@ SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
 }
 
 SmCount Places::free(const Client& c, const Waiting& w, SmCount sm) const {
+  if (c.place.groups.count.get() == 0) {  // it has no sets: its launches are everywhere
+    const auto works = [&](const Client* o) { return o != &c && !o->work.outstanding.empty(); };
+    const auto& active = roster_.active();
+    return std::any_of(active.begin(), active.end(), works) ? SmCount()
+                                                            : SmCount(now_.config.sm_total);
+  }
   const GroupLoad others = load(&c);
   const GroupCount size = w.movable() ? c.place.size_for(sm) : GroupCount();
   const SmSet set = size.get() == 0 ? c.place.sm_set.or_if_empty(c.place.groups.all())

@@ -85,7 +85,7 @@ double Roster::least_above(int priority, TimeNs now, double (Client::*us)(TimeNs
 bool Roster::busy(int priority, TimeNs now) const {
   const auto those = above(priority);
   return std::any_of(those.begin(), those.end(),
-                     [now](const Client* c) { return c->asking.queued > 0 || c->busy(now); });
+                     [now](const Client* c) { return c->wants() || c->busy(now); });
 }
 
 }  // namespace heddle::core

@@ -32,7 +32,8 @@ constexpr Entry kHookDocs[] = {
      "A kernel ID is first seen at a client, or was measured to the end. `timed`: each of its "
      "launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
-     "A gated launch asks."},
+     "A gated launch asks. A launch that a ceiling took back comes again, with `by_credit_us` 0 if "
+     "it was in a queue."},
     {"hooks.dispatch", "dispatch(g, p)",
      "`RUN, k [, sm [, stream_priority [, credit_us]]]` or `IDLE`, then a reason",
      "After an ask, a completion or a gap that opens, and each ms while a launch waits. It is "

@@ -324,7 +324,8 @@ void read_memory(Section& s, Terms& terms) {
   }
 }
 
-// Issue slots and bandwidths. Too little would leave a launch waiting for the starvation bound.
+// Issue slots and bandwidths. However little is allowed, a launch waits for Ceiling::kOwedUsMax at
+// most.
 bool read_channel_max(Section& s, core::ChannelMax& max) {
   bool any = false;
   for (const auto& [key, part] : {std::pair("issue_max", &max.issue), std::pair("l2_max", &max.l2),

@@ -94,6 +94,12 @@ TEST_F(CeilingTest, WhatDidNotRunIsGivenBack) {
   EXPECT_FALSE(ceiling_.spent());
 }
 
+TEST_F(CeilingTest, OwesForHalfASecondAtMost) {
+  const Use use = use_of_dram(0.9F);
+  for (int i = 0; i < 40; ++i) ceiling_.spend(&use, 150'000);
+  EXPECT_NEAR(ceiling_.owes_us(), 500'000, 1);
+}
+
 TEST_F(CeilingTest, OtherLimitsKeepWhatIsOwedOfTheSame) {
   const Use use = use_of_dram(0.9F);
   ceiling_.spend(&use, 2'000);
@@ -155,6 +161,27 @@ TEST_F(CeilingOfAClientTest, EndsWithItsRule) {
   EXPECT_TRUE(waits().withheld);
   limit(0);
   EXPECT_FALSE(waits().withheld);
+}
+
+// What goes first is of client 2, which owes for it then.
+class OwingClientTest : public CeilingOfAClientTest {
+ protected:
+  void SetUp() override {
+    CeilingOfAClientTest::SetUp();
+    tick(1'000 * kUs);
+    done(2, 1'000);
+    done(1);
+    grants_.clear();
+  }
+};
+
+TEST_F(OwingClientTest, HoldsUpNobodyBelow) {
+  attach(3, 9);
+  ask(2);
+  ASSERT_TRUE(waits().withheld);
+  ask(3);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].client, 3u);
 }
 
 }  // namespace

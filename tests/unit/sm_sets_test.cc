@@ -418,5 +418,29 @@ TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {
   EXPECT_TRUE(((grants_[0].sm_set | grants_[1].sm_set) & grants_[2].sm_set).empty());
 }
 
+TEST_F(SmSets, AClientWithoutSetsFindsAllSmsFreeWhileNobodyElseWorks) {
+  struct Whole : Policy {
+    std::string_view name() const override { return "whole"; }
+    EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
+      gpu.queue_insert(gpu.queue_create("q"), id, 0);
+      return {HookResult::kDecided};
+    }
+    DispatchVerdict dispatch(Gpu& gpu) override {
+      free = gpu.free_sms(gpu.queue_peek(gpu.queue_create("q")), SmCount(132));
+      return {HookResult::kDecided};
+    }
+    SmCount free{};
+  } policy;
+  use(&policy);
+  attach(1, 9);
+  attach(2, 9);
+  ask(1);
+  EXPECT_EQ(policy.free, SmCount(132));
+  post(2);
+  tick(kMs / 100);
+  ask(1, 1);
+  EXPECT_EQ(policy.free, SmCount());
+}
+
 }  // namespace
 }  // namespace heddle::core

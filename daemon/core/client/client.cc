@@ -136,7 +136,9 @@ double Client::gap_length_us(TimeNs now) const {
 }
 
 double Client::gap_left_us(TimeNs now) const {
-  return std::max(0.0, gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
+  const double withheld_us = asking.withheld > 0 && !wants() && !busy(now) ? ceiling.owes_us() : 0;
+  return std::max(withheld_us,
+                  gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
 }
 
 double Client::patience_us(double idle_us, double idle_us_max) const {

@@ -36,8 +36,9 @@ inline constexpr uint32_t kNoAsk = 0xffffffff;
 
 // Its launches that wait for a grant.
 struct Asking {
-  uint32_t queued = 0;              // so many,
-  TimeNs asking_since = 0;          // and since when there are any
+  uint32_t queued = 0;              // so many
+  uint32_t withheld = 0;            // of those, by its ceiling
+  TimeNs asking_since = 0;          // since when there are any
   std::vector<uint32_t> by_thread;  // where the thread's ask waits, kNoAsk: it has none
   double turn_us = 0;               // when its next turn begins (Asks::take_turn)
 };
@@ -100,6 +101,8 @@ struct Client {
     return work.outstanding.busy_streams() < standing.free_streams &&
            !work.outstanding.is_busy(stream);
   }
+  // It waits to launch, and its ceiling is not what it waits for.
+  bool wants() const { return asking.queued > asking.withheld; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return standing.choice.refused && rule.fail_closed; }
 
@@ -120,7 +123,7 @@ struct Client {
   double remaining_us(TimeNs now) const { return work.remaining_us(now, standing.leased()); }
   // Predicted length of the present gap: 0 while busy or unknown.
   double gap_length_us(TimeNs now) const;
-  // What is left of it.
+  // What is left of it; or until its ceiling lets it launch.
   double gap_left_us(TimeNs now) const;
   // How long it may be silent before it counts as idle.
   double patience_us(double idle_us, double idle_us_max) const;
