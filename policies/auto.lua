@@ -1,7 +1,8 @@
 -- auto.lua: keeps what important clients were promised, and gives best effort what that leaves.
 --
--- Typical use: the default. Give a service priority 0 to 4 and everything else a lower one; where
--- you like, its rule a slowdown_max or an slo_ms. Else its runs may take slowdown_pct longer.
+-- Typical use: a service beside best effort, where you know the classes and no more. Give the
+-- service priority 0 to 4 and everything else a lower one; where you like, its rule a slowdown_max
+-- or an slo_ms. Else its requests may take slowdown_pct longer.
 --
 -- Best effort can go in several ways (STEPS), from launch priorities alone to a few SMs. What each
 -- costs those above is measured, and what it gives; the one that gives most within the promise is
@@ -24,12 +25,15 @@ local STEPS = {
 }
 for _, step in ipairs(STEPS) do step.spent = step.why .. "; its share is used up" end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
+local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
+local BLIND = STEPS[4]    -- it is this one, as the built-in does
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
 local state = {}          -- by priority: its ways, and what was read at the last correction
 for q = 0, 9 do
-  state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, at_us = 0, idle_us = 0,
-               launches = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0 }
+  state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
+               at_us = 0, idle_us = 0, launches = 0, runs = 0, took_us = 0, alone_us = 0,
+               pauses_us = 0 }
 end
 
 -- Launches so far of all that are no more important than `q`, however they were let go.
@@ -46,6 +50,7 @@ local function measure(s, g, q, at_us, p)
   local runs, took_us, alone_us, pauses_us = g:runs(q)
   local count, alone = runs - s.runs, alone_us - pauses_us - (s.alone_us - s.pauses_us)
   local lost_us = took_us - s.took_us - (alone_us - s.alone_us)
+  if runs ~= s.last_run then s.last_run, s.last_run_us = runs, at_us end
   if not ways.due(s.ways, alone, count, lost_us) then return end
   local idle_us, launches, all_us = g:idle_us(q), launches_of(g, q), at_us - s.at_us
   if s.at_us == 0 then s.first_us = at_us end
@@ -89,9 +94,10 @@ return policy {
       local q, us, inflight, most = k.priority, k.predicted_us, g.inflight_us, p.quantum_us
       local s, at_us = state[q], now_us()
       measure(s, g, q, at_us, p)
-      local owed_us = ways.owed(s.ways, at_us)
+      local blind = at_us - s.last_run_us >= blind_us
+      local step = blind and BLIND or STEPS[s.ways.at]
+      local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
-      local step = STEPS[s.ways.at]
       local where = g:busy(q) and step.busy or step.pause
       if where == FEW and not k.fenceable then where = g:busy(q) and NONE or ALL end
       if g:gap_us(q) == huge then where, owed_us = ALL, huge end

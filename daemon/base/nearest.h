@@ -25,6 +25,20 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
   return row[b.size()];
 }
 
+// The nearest of `names`, or "" if none is near.
+inline std::string nearest(std::string_view word, std::span<const std::string_view> names) {
+  std::string_view best;
+  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
+  for (const std::string_view name : names) {
+    const bool begun = word.size() >= 3 && name.substr(0, word.size()) == word;
+    const size_t distance = begun ? 0 : edit_distance(word, name);
+    if (distance >= least) continue;
+    least = distance;
+    best = name;
+  }
+  return std::string(best);
+}
+
 // "; did you mean 'priority'?", or the list of all names when none is near.
 inline std::string did_you_mean(std::string_view written, std::span<const std::string_view> known) {
   std::string_view best;

@@ -13,6 +13,7 @@
 #include <tuple>
 
 #include "daemon/base/files.h"
+#include "daemon/base/nearest.h"
 #include "daemon/base/owners.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
@@ -26,21 +27,6 @@ namespace {
 // Of a socket's 107 bytes, less "/control_privileged", the longest name that MPS makes one by.
 constexpr size_t kPipeDirectoryMax = 88;
 constexpr off_t kFileMost = 1 << 20;
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substituted = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row[b.size()];
-}
 
 // Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
 // for, so that the list of known keys cannot drift from the code that reads them. That comes first:
@@ -145,7 +131,7 @@ class Section {
   std::string finish() {
     for (const auto& [key, node] : table_) {
       if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-      const std::string near = nearest(key.str(), known_);
+      const std::string near = policy::nearest(key.str(), known_);
       error_.clear();
       problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
                                 std::string(key.str()) +
@@ -394,12 +380,8 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
               "dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
-  const auto above = std::find_if(config.rules.begin(), config.rules.end(),
-                                  [&](const Rule& earlier) { return covers(earlier, rule); });
-  if (above != config.rules.end()) {
-    config.warnings.push_back(s.at(table.source()) + "rule \"" + rule.name +
-                              "\": no client reaches it, as \"" + above->name +
-                              "\" matches each of its clients; put it above");
+  if (const std::string hidden = hidden_text(config.rules, rule); !hidden.empty()) {
+    config.warnings.push_back(s.at(table.source()) + hidden);
   }
   config.rules.push_back(rule);
   return s.finish();
@@ -464,19 +446,6 @@ Result<std::vector<std::string>> files_of(const std::string& file) {
 }
 
 }  // namespace
-
-std::string nearest(std::string_view word, const std::vector<std::string_view>& names) {
-  std::string_view best;
-  size_t least = std::max<size_t>(2, word.size() / 3) + 1;
-  for (const std::string_view name : names) {
-    const bool begun = word.size() >= 3 && name.substr(0, word.size()) == word;
-    const size_t distance = begun ? 0 : edit_distance(word, name);
-    if (distance >= least) continue;
-    least = distance;
-    best = name;
-  }
-  return std::string(best);
-}
 
 bool resolve_names(std::vector<Rule>& rules) {
   bool any = false;

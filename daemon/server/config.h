@@ -125,7 +125,4 @@ Result<Config> parse_config(std::string_view text, const std::string& file);
 // rules the first that matches.
 Result<Config> load_config(const std::string& file);
 
-// The nearest of `names` to `word`, or "" if none is near.
-std::string nearest(std::string_view word, const std::vector<std::string_view>& names);
-
 }  // namespace heddle::server

@@ -66,6 +66,18 @@ int claim(const Applicant& who, int most_important) {
   return std::max(wanted, most_important);
 }
 
+// True if `first` surely matches whomever `second` does.
+bool covers(const Rule& first, const Rule& second) {
+  const auto any_or_same = [](const auto& mine, const auto& its) { return !mine || mine == its; };
+  const auto below = [](const std::string& path, const std::optional<std::string>& cgroup) {
+    return path.find_first_of("*?[") == path.npos && cgroup && cgroup_matches(path, *cgroup);
+  };
+  return !first.unresolved() && any_or_same(first.uid, second.uid) &&
+         any_or_same(first.gid, second.gid) && any_or_same(first.exe, second.exe) &&
+         any_or_same(first.label, second.label) &&
+         (any_or_same(first.cgroup, second.cgroup) || below(*first.cgroup, second.cgroup));
+}
+
 }  // namespace
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
@@ -107,15 +119,12 @@ bool cgroup_matches(const std::string& pattern, const std::string& path) {
   return path.size() == pattern.size() || pattern.back() == '/' || path[pattern.size()] == '/';
 }
 
-bool covers(const Rule& first, const Rule& second) {
-  const auto any_or_same = [](const auto& mine, const auto& its) { return !mine || mine == its; };
-  const auto below = [](const std::string& path, const std::optional<std::string>& cgroup) {
-    return path.find_first_of("*?[") == path.npos && cgroup && cgroup_matches(path, *cgroup);
-  };
-  return !first.unresolved() && any_or_same(first.uid, second.uid) &&
-         any_or_same(first.gid, second.gid) && any_or_same(first.exe, second.exe) &&
-         any_or_same(first.label, second.label) &&
-         (any_or_same(first.cgroup, second.cgroup) || below(*first.cgroup, second.cgroup));
+std::string hidden_text(const std::vector<Rule>& before, const Rule& rule) {
+  const auto above = std::find_if(before.begin(), before.end(),
+                                  [&](const Rule& earlier) { return covers(earlier, rule); });
+  if (above == before.end()) return "";
+  return "rule \"" + rule.name + "\": no client reaches it, as \"" + above->name +
+         "\" matches each of its clients; put it above";
 }
 
 std::string unkept_text(const Rule& rule, const Generation& policy) {

@@ -31,8 +31,8 @@ struct Grade {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
 
-// True if `first` surely matches whomever `second` does.
-bool covers(const Rule& first, const Rule& second);
+// That no client reaches `rule` behind those `before` it, and the remedy; "" if one may.
+std::string hidden_text(const std::vector<Rule>& before, const Rule& rule);
 
 // True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);

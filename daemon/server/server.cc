@@ -292,7 +292,8 @@ void Server::nap(core::TimeNs now) {
     }
     if (!engine_.roster.all().empty() || profiles_.unsaved() || log_.left_out())
       until = std::min(until, next_heartbeat_);
-    // An absolute time; 0 disarms.
+    // An absolute time. 0 disarms, and is what a core says that is to look again at once.
+    until = std::max<core::TimeNs>(until, 1);
     itimerspec when{};
     if (until != std::numeric_limits<core::TimeNs>::max()) {
       when.it_value = {until / 1'000'000'000, until % 1'000'000'000};

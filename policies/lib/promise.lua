@@ -2,13 +2,13 @@
 
 local min, max = math.min, math.max
 local slo_part = 0.5      -- of what slo_ms leaves: the mean is held, and the tail is longer
-local least = 0.01        -- an slo_ms below the run alone still lets so much in: nobody starves
+local least = 0.01        -- a promise that nothing can keep lets so much in: nobody starves
 local queue_most = 0.97   -- busier than that it has no queue of requests, but one after the other
 local queue_part = 0.2    -- of the promise at least: less could not be told from noise
 
 -- Of one client whose runs take so long alone.
 local function of(c, alone_us, default)
-  if c.slowdown_max > 0 then return c.slowdown_max - 1 end
+  if c.slowdown_max > 0 then return max(least, c.slowdown_max - 1) end
   if c.slo_ms > 0 and alone_us > 0 then
     return max(least, slo_part * (c.slo_ms * 1000 / alone_us - 1))
   end

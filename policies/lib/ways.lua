@@ -3,19 +3,21 @@
 -- Each way has a rate, the part of the time that best effort may take by it: 1 is all that it can.
 -- What a way costs those above is measured, and corrects its rate, a step at a time, until it costs
 -- what was promised or less. The ways are tried one after the other; then that goes on which gave
--- most, and of the others one is tried now and then, the more seldom the less it gave.
+-- most, and of the others one is tried now and then, the more seldom the less that helped.
 local min, max = math.min, math.max
 local correct_us = 40000     -- of those above, alone: shorter is noise, longer is late
 local correct_runs = 16      -- likewise
+local few_runs, long_us = 2, 400000  -- enough instead, where runs are long
 local begins_part = 1 / 4    -- of both, while a way begins
 local lost_us = 20000        -- those above lost so much: no need to see more
 local halve_most, double_most = 4, 1  -- at a time: what is lost comes back as a queue
 local rate_first = 1 / 8     -- a way begins so, and doubles while it costs little
-local average_of, part_min = 10, 0.2  -- corrections; and what the last one counts at least
+local average_of = 10        -- corrections: fewer would be noise
+local part_min = 0.2         -- that the last correction counts for the rate: loads change
 local first = 4              -- corrections of a way until it is compared
 local again = 3              -- and if it is tried again
-local try_every = 32         -- corrections of the best way, and then another is tried;
-local try_least = 512        -- twice as many after each time that it was no better
+local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
+local try_every_most = 2048  -- twice as many after each trial that was no better
 local clearly = 1.1          -- so many times more, or it stays as it is
 local rate_min = 1 / 256     -- lower is as good as none, and comes back slowly
 local saved_us = 3000        -- a pause must not save up a burst
@@ -68,7 +70,7 @@ local function choose(s, usable)
   if s.best ~= was then
     s.try_after = try_every
   elseif tried then
-    s.try_after = min(2 * s.try_after, try_least)
+    s.try_after = min(2 * s.try_after, try_every_most)
   elseif s.turns < s.try_after then
     return
   end
@@ -84,7 +86,8 @@ local function correct(s, over, allowed, got, usable)
   -- What is lost is taken to be in proportion to the rate.
   local halvings = math.log(max(over, allowed / 4) / allowed) / math.log(2)
   way.begins = way.begins and over < allowed and way.rate < 1
-  halvings = max(-double_most, min(halve_most, halvings)) * (way.begins and 1 or max(part, part_min))
+  halvings = max(-double_most, min(halve_most, halvings))
+  if not way.begins then halvings = halvings * max(part, part_min) end
   way.rate = max(rate_min, min(1, way.rate / 2 ^ halvings))
   choose(s, usable)
 end
@@ -105,7 +108,8 @@ local function charge(s, us) s.owed_us = max(s.owed_us - us, -debt_us) end
 -- What was seen is enough to correct by. Of a way that begins less is: its first steps are doubled.
 local function due(s, alone_us, runs, over_us)
   local part = s.ways[s.at].begins and begins_part or 1
-  return alone_us >= correct_us * part and runs >= correct_runs * part or over_us >= lost_us
+  local enough = runs >= correct_runs * part or runs >= few_runs and alone_us >= long_us * part
+  return alone_us >= correct_us * part and enough or over_us >= lost_us
 end
 
 return { new = new, correct = correct, owed = owed, charge = charge, due = due }

@@ -162,16 +162,16 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   event_forgotten(event);
   StreamSlot* slot = nullptr;
   Reach reach{};
-  bool ends_unit = false;
+  uint64_t ended = 0;
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
     if (slot != nullptr && has_device(*slot)) add_beside_units(in.session().gates, slot->device);
-    ends_unit = slot != nullptr && end_unit(in.session().gates, *slot, in.thread().unit);
+    if (slot != nullptr) ended = end_unit(in.session().gates, *slot, in.thread().unit);
   }
   const CUresult result = real();
-  if (ends_unit) put_last_word(*slot, stream);
   if (result == CUDA_SUCCESS && slot != nullptr) {
+    put_last_word(*slot, stream, ended);
     event_recorded(event, *slot, reach.seq, reach.posted_ns);
   }
   return result;

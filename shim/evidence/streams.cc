@@ -282,7 +282,9 @@ void end_stream(CUstream stream) {
   Inside in;
   // Without the lock: the driver may make it wait, for a queue that is full at a closed gate.
   StreamSlot* const slot = find(key);
-  if (slot != nullptr && !anything_captures()) put_last_word(*slot, {stream, false});
+  if (slot != nullptr && !anything_captures()) {
+    put_last_word(*slot, {stream, false}, slot->gate.load(std::memory_order_relaxed));
+  }
   const Held held(keys_lock);
   if (slot != nullptr && find(key) == slot) {
     end_slot(in, static_cast<uint32_t>(slot - slots), false);

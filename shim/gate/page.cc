@@ -94,12 +94,12 @@ bool has_word(uint32_t ticket, uint32_t newest) {
 
 // The ticket of a gate that was put into the stream. Another thread's may be there already though
 // it was drawn later: whatever lets this launch go has to let that one go, so that it is its
-// ticket.
+// ticket. 0: the unit of that one has ended, so that a launch needs a gate of its own behind it.
 uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket) {
   uint64_t gate = stream.gate.load(std::memory_order_relaxed);
   do {
-    const uint32_t other = untold(book, gate);
-    if (other != 0 && ipc::gate_lets(other, ticket)) return other;
+    const uint32_t other = untold(book, gate & ~kTold);
+    if (other != 0 && ipc::gate_lets(other, ticket)) return untold(book, gate);
   } while (!stream.gate.compare_exchange_weak(gate, gate_of(book, ticket)));
   return ticket;
 }
@@ -153,15 +153,19 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
     leave_gates(&book);  // nobody will tell of that ticket
     return 0;
   }
-  return stands_behind(book, stream, ticket.number);
+  const uint32_t stands = stands_behind(book, stream, ticket.number);
+  return stands != 0 ? stands : put_gate(book, stream, ref);
 }
 
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream) {
   return untold(book, stream.gate.load(std::memory_order_relaxed) & ~kTold);
 }
 
-void put_last_word(StreamSlot& stream, StreamRef ref) {
-  uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+bool takes_launches(const GateBook& book, const StreamSlot& stream, uint32_t ticket) {
+  return untold(book, stream.gate.load(std::memory_order_relaxed)) == ticket;
+}
+
+void put_last_word(StreamSlot& stream, StreamRef ref, uint64_t gate) {
   if (gate == 0 || (gate & kTold) != 0 || only_waits.load(std::memory_order_relaxed)) return;
   const GateBook& book = gate_books[(gate >> 32) - 1];
   const CUdeviceptr page = book.at.load(std::memory_order_acquire);
@@ -170,7 +174,7 @@ void put_last_word(StreamSlot& stream, StreamRef ref) {
   if (page <= kRefused || !has_word(ticket, newest) || stream_captures(ref)) return;
   if (!stream.gate.compare_exchange_strong(gate, gate | kTold)) return;  // another's is behind it
   CUstreamBatchMemOpParams op = write_done(page, stream.device, ticket);
-  submit(ref, &op, 1);
+  if (!submit(ref, &op, 1)) only_waits.store(true, std::memory_order_relaxed);
 }
 
 void forget_registrations(CUcontext context) {

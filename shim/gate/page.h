@@ -27,8 +27,12 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 // The ticket of the newest gate in the stream; 0: it has none of that book.
 uint32_t newest_gate(const GateBook& book, const StreamSlot& stream);
 
-// No launch follows in the stream's last unit: has the GPU say when that is over.
-void put_last_word(StreamSlot& stream, StreamRef ref);
+// That gate is the stream's newest, and its unit has not ended.
+bool takes_launches(const GateBook& book, const StreamSlot& stream, uint32_t ticket);
+
+// No launch follows in the unit of `gate` (StreamSlot::gate): has the GPU say when that is over.
+// Nothing happens if another gate is behind it.
+void put_last_word(StreamSlot& stream, StreamRef ref, uint64_t gate);
 
 // The context ended, and with it what was registered there: the next ticket registers again.
 void forget_registrations(CUcontext context);

@@ -30,7 +30,7 @@ const std::atomic<uint32_t>& released(const GateBook& book, int device) {
 
 bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, float us,
              int64_t now_ns) {
-  if (unit.stream != &stream || newest_gate(book, stream) != unit.ticket ||
+  if (unit.stream != &stream || !takes_launches(book, stream, unit.ticket) ||
       book.posted[stream.device].load(std::memory_order_relaxed) != unit.ticket ||
       unit.us + us > ipc::kGateUnitUs) {
     return false;
@@ -43,12 +43,14 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us) {
   book.sums[device].all.fetch_add(sum_of(us), std::memory_order_relaxed);
 }
 
-bool end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit) {
-  const uint32_t newest = book != nullptr ? newest_gate(*book, stream) : 0;
-  if (newest == 0) return false;
-  const bool own = unit.stream == &stream && unit.ticket == newest;
+uint64_t end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit) {
+  const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
+  const auto ticket = static_cast<uint32_t>(gate);
+  if (book == nullptr || ticket == 0 || !takes_launches(*book, stream, ticket)) return 0;
+  const bool own = unit.stream == &stream && unit.ticket == ticket;
   if (own) unit = {};
-  return own || book->posted[stream.device].load(std::memory_order_relaxed) != newest;
+  const bool last = own || book->posted[stream.device].load(std::memory_order_relaxed) != ticket;
+  return last ? gate : 0;
 }
 
 void add_beside_units(GateBook* book, int device) {

@@ -19,9 +19,10 @@ bool goes_on(const GateBook& book, const StreamSlot& stream, const Unit& unit, f
 // It does so.
 void add_to_unit(GateBook& book, int device, Unit& unit, float us);
 
-// The program will wait for what the stream has. True if no launch follows in its newest unit,
-// which ends here if it is this thread's: put_last_word() is due behind what the program waits for.
-bool end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit);
+// The program will wait for what the stream has. The stream's newest gate if no launch follows in
+// its unit, which ends here if it is this thread's: put_last_word() is due behind what the program
+// waits for. Else 0.
+uint64_t end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit);
 
 // Something else that takes a place in the driver's queue: a copy, an event. nullptr: no gates.
 void add_beside_units(GateBook* book, int device);

@@ -100,6 +100,21 @@ TEST_F(Gates, ATicketThatIsReadLateClosesNothing) {
   EXPECT_EQ(released(), 2u);
 }
 
+// The core has to look again at once, which it says as the deadline 0.
+TEST_F(Gates, TheHeartbeatGoesOnWhenAWaitingClientTurnsOutToBeAlone) {
+  config_.core.starvation_us = 60e6;
+  begin();
+  const int64_t begun = client_->gates().heartbeat_ns;  // the loop turns each second in any case
+  ASSERT_TRUE(eventually([&] { return client_->gates().heartbeat_ns - begun > 300'000'000; }));
+  FakeClient(config_.socket, FakeClient::Options{});  // from its end on it is counted
+  post(1);
+  ASSERT_EQ(client_->gates().wanted[0], 1u);
+  ASSERT_TRUE(eventually([&] { return client_->gates().wanted[0] == 0; }));
+  const int64_t last = client_->gates().heartbeat_ns;
+  ASSERT_TRUE(eventually([&] { return client_->gates().heartbeat_ns != last; }));
+  EXPECT_LT(client_->gates().heartbeat_ns - last, ipc::kHeartbeatStaleNs);
+}
+
 TEST_F(Gates, BypassOpensThemAndItsEndClosesThemBehindWhatWent) {
   begin();
   post(1);
