@@ -2,6 +2,7 @@
 //
 // Exit codes: 0 stopped by SIGTERM or SIGINT; 1 could not start (socket in use, no permission);
 // 2 bad command line or configuration.
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -10,8 +11,11 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
+#include <thread>
 
 #include "daemon/base/owners.h"
 #include "daemon/base/version.h"
@@ -49,23 +53,35 @@ std::string state_directory() {
   return directory;
 }
 
-// Why nothing may be kept there, "" if it may. This process has it until it ends.
+// Why this process does not get the directory until it ends, "" if it does. The lock is a file that
+// only its owner can open: anybody could lock the directory. One that just ends is waited for.
+std::string lock_problem(const std::string& state) {
+  const std::string file = state + "/lock";
+  const int held = open(file.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (held < 0) return file + ": cannot be opened: " + strerror(errno) + "; mend it";
+  for (int tries = 20; flock(held, LOCK_EX | LOCK_NB) != 0;) {
+    if (errno == EINTR) continue;
+    if (errno != EWOULDBLOCK) return file + ": cannot be locked: " + strerror(errno) + "; mend it";
+    if (--tries == 0) {
+      return state + ": another heddled keeps its state there, and may serve the same GPUs; " +
+             "stop one of the two";
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return "";
+}
+
+// Why nothing may be kept there, "" if it may.
 std::string state_problem(const std::string& state) {
   if (state.empty()) return "";
   std::string problem = ownership_problem(state);
-  if (problem.empty()) {
-    const int held = open(state.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (held >= 0 && flock(held, LOCK_EX | LOCK_NB) != 0) {
-      problem = state + ": another heddled keeps its state there, and may serve the same GPUs; " +
-                "stop one of the two";
-    }
-  }
+  if (problem.empty()) problem = lock_problem(state);
   if (!problem.empty()) problem += ", then restart heddled: until then it remembers nothing";
   return problem;
 }
 
 Result<server::Config> read_config(const std::string& file, const std::string& socket,
-                                   const std::string& policy) {
+                                   const std::string& policy, const std::string& state) {
   Result<server::Config> config = server::Config{};
   if (!file.empty()) {
     config = server::load_config(file);
@@ -75,7 +91,6 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   if (!config) return config;
   if (!socket.empty()) config->socket = socket;
   if (!policy.empty()) config->policy.name = policy;
-  const std::string state = state_directory();
   if (config->profiles.directory.empty() && std::filesystem::is_directory(state)) {
     config->profiles.directory = state + "/profiles";
   }
@@ -94,7 +109,10 @@ void raise_descriptor_limit() {
 
 int run(const std::string& file, const std::string& socket, const std::string& policy,
         bool check_only) {
-  Result<server::Config> config = read_config(file, socket, policy);
+  std::string state = state_directory();
+  const std::string state_error = check_only ? "" : state_problem(state);
+  if (!state_error.empty()) state.clear();
+  Result<server::Config> config = read_config(file, socket, policy, state);
   if (!config) {
     std::cerr << "heddled: " << config.error().message << '\n';
     return 2;
@@ -117,12 +135,8 @@ int run(const std::string& file, const std::string& socket, const std::string& p
   raise_descriptor_limit();
   signal(SIGPIPE, SIG_IGN);  // whoever reads the log may end first
   server::Log log(config->log_level);
-  std::string state = state_directory();
-  config->state_error = state_problem(state);
-  if (!config->state_error.empty()) {
-    log.warning("state_refused", {{"error", config->state_error}});
-    state.clear();
-  }
+  config->state_error = state_error;
+  if (!state_error.empty()) log.warning("state_refused", {{"error", state_error}});
   const std::string quarantined = state.empty() ? "" : state + "/quarantined";
   if (!state.empty()) policy::name_culprit_in(quarantined);
   FilePolicyStore store(config->policy, quarantined);
@@ -132,7 +146,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     return 1;
   }
   server::Server& server = **made;
-  server.handle_signals({[&] { return read_config(file, socket, policy); },
+  server.handle_signals({[&] { return read_config(file, socket, policy, state); },
                          [&](const server::Config& again) { store.configure(again.policy); }});
   server.run();
   return 0;

@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
 namespace heddle {
 
@@ -36,6 +37,18 @@ inline std::string file_problem(const std::string& path, off_t most) {
     return path + ": longer than " + std::to_string(most >> 20) + " MiB; remove it";
   }
   return ownership_problem(path);
+}
+
+// The same of a directory and of what is read in it; links are followed.
+inline std::string files_problem(const std::string& directory,
+                                 const std::vector<std::string>& files, off_t most) {
+  std::string problem = ownership_problem(directory);
+  for (const std::string& file : files) {
+    std::error_code error;
+    const std::string real = std::filesystem::canonical(file, error).string();
+    if (problem.empty()) problem = file_problem(error ? file : real, most);
+  }
+  return problem;
 }
 
 }  // namespace heddle

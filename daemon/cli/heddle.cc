@@ -490,7 +490,9 @@ int main(int argc, char** argv) {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
     if (app.exit(error) == 0) return kOk;
-    if (runs && own == argc) std::cerr << "What is run stands behind --: heddle run -- CMD\n";
+    const bool left_over = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
+    if (left_over && runs && own == argc)
+      std::cerr << "What is run stands behind --: heddle run -- CMD\n";
     return kUsage;
   } catch (const json::exception& error) {
     std::cerr << "heddle: the daemon's answer is not what this heddle expects (" << error.what()

@@ -178,13 +178,6 @@ Result<std::unique_ptr<LuaPolicy>> load_policy_file(const std::string& named,
   return load_policy(source, values, limits);
 }
 
-bool LuaPolicy::asks_of_promises() const {
-  const auto asks = [](const std::string& text) {
-    return text.find("budget.") != text.npos || text.find("slowdown_max") != text.npos;
-  };
-  return std::any_of(session_.sources.begin(), session_.sources.end(), asks);
-}
-
 std::vector<std::string> LuaPolicy::trace_lines() const {
   std::vector<std::string> lines;
   const uint64_t count = session_.trace_count;

@@ -1,9 +1,51 @@
-// What the linter says of a policy that loads: it works, and could cost less.
+// What the linter says of a policy that loads: it works, and could cost less. What its text asks.
 #include <algorithm>
+#include <cctype>
 
 #include "daemon/policy/lua_policy.h"
 
 namespace heddle::policy {
+namespace {
+
+// A string may hold "--".
+std::string without_comments(const std::string& text) {
+  std::string code;
+  char quote = '\0';
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (quote == '\0' && text.compare(i, 2, "--") == 0) {
+      i = text.find(text.compare(i, 4, "--[[") == 0 ? "]]" : "\n", i);
+      if (i == text.npos) break;
+    } else if (quote != '\0' && text[i] == '\\') {
+      ++i;  // what stands behind it ends no string
+      continue;
+    } else if (text[i] == quote || text[i] == '\n') {
+      quote = '\0';
+    } else if (quote == '\0' && (text[i] == '"' || text[i] == '\'')) {
+      quote = text[i];
+    }
+    code += text[i];
+  }
+  return code;
+}
+
+bool holds_word(const std::string& code, std::string_view word, bool whole) {
+  const auto in_word = [&](size_t i) {
+    return i < code.size() && (std::isalnum(static_cast<unsigned char>(code[i])) || code[i] == '_');
+  };
+  for (size_t at = code.find(word); at != code.npos; at = code.find(word, at + 1)) {
+    if (!in_word(at - 1) && !(whole && in_word(at + word.size()))) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool LuaPolicy::asks_of_promises() const {
+  return std::any_of(session_.sources.begin(), session_.sources.end(), [](const auto& text) {
+    const std::string code = without_comments(text);
+    return holds_word(code, "budget.", false) || holds_word(code, "slowdown_max", true);
+  });
+}
 
 int LuaPolicy::find_warnings(lua_State* L) {
   // Called when something comes or goes, or at an end: whatever they cost is rare.

@@ -14,6 +14,7 @@
 
 #include "daemon/base/files.h"
 #include "daemon/base/nearest.h"
+#include "daemon/base/owners.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 #include "daemon/server/rules.h"
@@ -25,6 +26,7 @@ namespace {
 
 // Of a socket's 107 bytes, less "/control_privileged", the longest name that MPS makes one by.
 constexpr size_t kPipeDirectoryMax = 88;
+constexpr off_t kFileMost = 1 << 20;
 
 // Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
 // for, so that the list of known keys cannot drift from the code that reads them. That comes first:
@@ -221,8 +223,9 @@ std::string read_mps(const toml::table& table, const std::string& file, Config& 
 
 std::string read_policy(const toml::table& table, const std::string& file, Config& config) {
   Section s(table, "policy", file);
+  const std::string before = config.policy.name;
   s.text("name", config.policy.name);
-  if (s.find("name") != nullptr) config.policy.params.clear();  // of what an earlier file named
+  if (config.policy.name != before) config.policy.params.clear();  // they were for another
   s.text("directory", config.policy.directory);
   s.flag("watch", config.policy.watch);
   const toml::node* params = s.find("params");
@@ -437,6 +440,8 @@ Result<std::vector<std::string>> files_of(const std::string& file) {
   }
   std::vector<std::string> files = cli::files_of({directory}, ".toml", cli::Depth::kDirectory);
   std::erase_if(files, [&](const std::string& each) { return each[directory.size() + 1] == '.'; });
+  const std::string problem = files_problem(directory, files, kFileMost);
+  if (!problem.empty()) return fail(problem);
   files.insert(files.begin(), file);
   return files;
 }

@@ -37,13 +37,15 @@ class Command:
         if done.returncode:
             sys.exit(f"manual.py: {self.name} --help: {done.stderr}")
         title, usage, *rest = done.stdout.splitlines()
+        if title.startswith("usage: "):  # argparse: the title is the first paragraph below
+            usage, (title, *rest) = title, filter(None, rest)
         self.title = title.removeprefix(program.name + ": ")
         self.usage = usage.partition(program.name)[2].removeprefix("".join(f" {w}" for w in words))
         self.sections, self.end = {}, []
         lines = None
         for line in rest:
-            if re.fullmatch(r"[A-Z][a-z]+:", line):
-                lines = self.sections.setdefault(line[:-1], [])
+            if re.fullmatch(r"[A-Z][a-z]+:|options:", line):
+                lines = self.sections.setdefault(line[:-1].capitalize(), [])
             elif line and not line.startswith(" "):
                 lines = self.end
                 lines.append(line)
@@ -66,7 +68,8 @@ class Command:
         return [name.split()[0] for name, _ in self.entries(section)]
 
     def completed(self):
-        options = [part for name in self.words("Options") for part in name.split(",")]
+        options = [part for name in self.words("Options")
+                   for part in name.split(",") if part]
         return self.words("Subcommands") + options
 
     def tree(self):

@@ -30,6 +30,7 @@
 #include "shim/link/inside.h"
 #include "shim/link/log.h"
 #include "shim/link/messages.h"
+#include "shim/link/part.h"
 #include "shim/link/session.h"
 #include "shim/link/spin.h"
 #include "shim/link/thread.h"
@@ -370,7 +371,11 @@ void remember(char (&out)[N], const char* name) {
 
 float wanted_part(const char* name) {
   const char* value = secure_getenv(name);
-  return value != nullptr ? strtof(value, nullptr) : 0;
+  if (value == nullptr) return 0;
+  const float part = part_of(value);
+  if (part == 0)
+    log_line("%s=%.32s is no number from 0.01 to 1, such as 0.3: no limit", name, value);
+  return part;
 }
 
 void gather_facts() {

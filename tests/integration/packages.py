@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The deb packages of dist/: what they hold, where, and what lintian and systemd say of them."""
 
+import gzip
 import pathlib
 import re
 import shutil
@@ -62,6 +63,16 @@ def check_links(root):
             assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
 
 
+def check_pages(root):
+    """Of each page the NAME says what the program does; so does that of a script of Python's."""
+    for page in (root / "usr/share/man/man1").glob("*.gz"):
+        lines = gzip.decompress(page.read_bytes()).decode().splitlines()
+        name = lines[lines.index(".SH NAME") + 1]
+        assert re.match(r"heddle\S* \\- [A-Zh]", name) and "usage" not in name, f"{page}: {name}"
+    text = gzip.decompress((root / "usr/share/man/man1/heddle-try.1.gz").read_bytes()).decode()
+    assert ".SS Options" in text and "\\-\\-seconds" in text, text
+
+
 def check_completion(root):
     file = root / "usr/share/bash-completion/completions/heddle"
     for words, wanted in (("heddle policy lo", "load"), ("heddle run --cl", "--class"),
@@ -101,6 +112,7 @@ def main():
             env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "GENERATORS": "DEB"})
         check_contents(out, folder / "root")
         check_links(folder / "root")
+        check_pages(folder / "root")
         check_completion(folder / "root")
         check_unit(folder / "root")
         check_lintian(out)

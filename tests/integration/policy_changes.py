@@ -215,8 +215,8 @@ def check_stall(where):
     heddle(where, "policy", "load", hold, "--wait", "0")
     batch = where.start_demo("batch", "hold", 1, 5, 0, managed=True)
     stage.wait_until(lambda: "the policy said IDLE for" in heddle(where, "status"), 20, "the stall")
-    said = heddle(where, "policy", "load", hold, code=1)
-    assert "it is live and lets nothing go: 1 launches wait" in said, said
+    said = heddle(where, "policy", "load", hold, "--wait", "20", code=1)
+    assert "it is live and lets nothing go from an idle GPU: 1 launches stalled" in said, said
     stalls = where.heddle("status")["devices"][0]["stalls"]
     assert stalls["policy"] > 0 and stalls["last"]["by"] == "policy", stalls
     assert 900 < stalls["last"]["waited_us"] / 1e3 < 2000, stalls

@@ -2,6 +2,7 @@
 """heddled under a service manager: it says when it is ready and when it stops, SIGTERM ends it
 well, --check finds what is wrong, and the installed unit is one that systemd accepts."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -77,24 +78,37 @@ def check_runtime_directory(folder):
 
 
 def check_state(folder):
-    """A second heddled on a state directory says so, and keeps nothing there."""
-    environment = os.environ | {"STATE_DIRECTORY": str(folder / "shared")}
+    """A second heddled on a state directory says so, and keeps nothing there. Only it can: another
+    user may open the directory, and lock it."""
+    shared = folder / "shared"
+    shared.mkdir()
+    stranger = os.open(shared, os.O_RDONLY)
+    fcntl.flock(stranger, fcntl.LOCK_EX)
+    environment = os.environ | {"STATE_DIRECTORY": str(shared)}
     daemons = []
     try:
         for name in ("first", "second"):
             daemons.append(subprocess.Popen([DIST / "bin/heddled", "--socket", folder / name],
                                             env=environment, stderr=subprocess.PIPE, text=True))
-            while "event=ready" not in daemons[-1].stderr.readline():
-                pass
+            said = ""
+            while "event=ready" not in said:
+                line = daemons[-1].stderr.readline()
+                assert line, f"heddled ended: {said}"
+                said += line
         for name, wanted in (("first", ""), ("second", "another heddled keeps its state there")):
             said = subprocess.run([DIST / "bin/heddle", "--socket", folder / name, "--json",
                                    "status"], capture_output=True, text=True, check=True).stdout
-            error = json.loads(said)["state_error"]
+            status = json.loads(said)
+            error = status["state_error"]
             assert wanted in error and bool(error) == bool(wanted), (name, error)
+            kept = "" if wanted else str(shared / "profiles")
+            assert status["profiles"]["directory"] == kept, status["profiles"]
+        assert (shared / "lock").stat().st_mode & 0o777 == 0o600
     finally:
         for daemon in daemons:
             daemon.kill()
             daemon.communicate()
+        os.close(stranger)
 
 
 def check_checks(folder):

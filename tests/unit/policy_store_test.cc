@@ -92,6 +92,22 @@ TEST_F(PolicyStoreTest, ParametersOfAPolicyOfPapersComeFromTheConfiguration) {
   EXPECT_EQ(params(store, *store.load("rule", false)), "a=5");
 }
 
+TEST_F(PolicyStoreTest, PolicyKeepsPromisesIfItsCodeAsksOfThem) {
+  FilePolicyStore store(settings_);
+  for (const auto& [above, keeps] : {std::pair("-- budget.left says it", false),
+                                     {"--[[ slowdown_max\n budget.left ]]", false},
+                                     {"local my_budget = {}; my_budget.x = 1", false},
+                                     {"local slowdown_max_of = 1", false},
+                                     {"local x = budget.reserve", true},
+                                     {"local x = '--'; x = budget.reserve", true},
+                                     {"local f = function(c) return c.slowdown_max end", true}}) {
+    save("one.lua", policy("one", {}, above));
+    const auto loaded = store.load("one", false);
+    ASSERT_TRUE(loaded) << loaded.error().message;
+    EXPECT_EQ(loaded->keeps_promises, keeps) << above;
+  }
+}
+
 TEST_F(PolicyStoreTest, ListHasThePapersApartAndWithoutWhatIsHidden) {
   for (const char* file : {"z", "papers/a", "papers/b", "papers/b_test", "b"}) {
     save(std::string(file) + ".lua", policy("p", {}));

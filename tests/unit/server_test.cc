@@ -54,39 +54,6 @@ TEST(Config, OfAnEmptyFileIsTheDefaultsAndOfNoneAnError) {
   }
 }
 
-TEST(Config, ReadsFilesOfConfDBehindTheFileInOrder) {
-  const std::filesystem::path folder = testing::TempDir() + "config-" + std::to_string(getpid());
-  std::filesystem::create_directories(folder / "conf.d");
-  const std::string file = folder / "heddled.toml";
-  std::ofstream(file) << "[daemon]\nspin_us = 20\ncontended_spin_us = 30\n"
-                         "[policy]\nname = \"fair\"\nparams = { slice_us = 3 }\n"
-                         "[[rule]]\nname = \"own\"\nlabel = \"a\"\nclaim = 1\n";
-  std::ofstream(folder / "conf.d/20-team.toml") << "[daemon]\nspin_us = 40\n"
-                                                   "[[rule]]\nname = \"team\"\nclaim = 5\n";
-  std::ofstream(folder / "conf.d/10-site.toml") << "[daemon]\nspin_us = 25\n"
-                                                   "[policy]\nname = \"gapfill\"\n"
-                                                   "[[rule]]\nname = \"site\"\nclaim = 3\n";
-  std::ofstream(folder / "conf.d/.30-unsaved.toml") << "no TOML";
-  std::ofstream(folder / "conf.d/10-site.toml.old") << "no TOML";
-  const Result<Config> config = load_config(file);
-  ASSERT_TRUE(config) << config.error().message;
-  EXPECT_EQ(config->spin_us, 40u);
-  EXPECT_EQ(config->contended_spin_us, 30u);
-  EXPECT_EQ(config->policy.name, "gapfill");
-  EXPECT_TRUE(config->policy.params.empty());
-  ASSERT_EQ(config->rules.size(), 3u);
-  EXPECT_EQ(config->rules[0].name, "own");
-  EXPECT_EQ(config->rules[1].name, "site");
-  EXPECT_EQ(config->rules[2].name, "team");
-
-  std::ofstream(folder / "conf.d/20-team.toml") << "[daemon]\n\nspin_uss = 40\n";
-  const Result<Config> mistyped = load_config(file);
-  ASSERT_FALSE(mistyped);
-  EXPECT_EQ(mistyped.error().message.find((folder / "conf.d/20-team.toml:3: ").string()), 0u)
-      << mistyped.error().message;
-  std::filesystem::remove_all(folder);
-}
-
 TEST(Config, ReadsEverySection) {
   const Result<Config> config = parse_config(R"(
 [daemon]

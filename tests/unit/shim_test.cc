@@ -9,12 +9,14 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
 #include "ipc/heddle.capnp.h"
 #include "shim/admission/gate.h"
 #include "shim/driver/cache.h"
 #include "shim/link/check.h"
 #include "shim/link/messages.h"
+#include "shim/link/part.h"
 
 namespace heddle::shim {
 namespace {
@@ -24,6 +26,16 @@ TEST(Check, ShimCountsAFailedOneAndGoesOn) {
   EXPECT_EQ(broken_checks, 0u);
   EXPECT_FALSE(holds(false));
   EXPECT_EQ(broken_checks.exchange(0), 1u);
+}
+
+TEST(Part, IsReadByDigitsAndNothingElse) {
+  for (const auto& [text, part] :
+       {std::pair("0.3", 0.3f), {"0.300000", 0.3f}, {".25", 0.25f}, {"1", 1.f}, {"1.0", 1.f}}) {
+    EXPECT_FLOAT_EQ(part_of(text), part) << text;
+  }
+  for (const char* text : {"", "30%", "0,3", "30", "0", "0.001", "-0.3", "1.2.3", "nan", "0.3 "}) {
+    EXPECT_EQ(part_of(text), 0) << text;
+  }
 }
 
 template <class Check>

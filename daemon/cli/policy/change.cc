@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
 #include "daemon/cli/daemon.h"
@@ -36,14 +37,17 @@ bool has_decided(const json& status) {
   return status.value("clients", 1) == 0;  // who could launch anything?
 }
 
-// How many launches wait under a policy that has let none go: it may stall everybody.
-uint64_t stalled(const json& status) {
-  uint64_t waiting = 0;
-  if (status.at("policy").value("decisions", uint64_t{1}) > 0) return 0;
+// How many launches a policy kept from idle GPUs until the daemon let them go.
+uint64_t stalls(const json& status) {
+  uint64_t all = 0;
   for (const json& device : status.value("devices", json::array())) {
-    waiting += device.value("waiting", uint64_t{0});
+    all += device.value("stalls", json::object()).value("policy", uint64_t{0});
   }
-  return waiting;
+  return all;
+}
+
+bool has_let_go(const json& status) {
+  return status.at("policy").value("decisions", uint64_t{1}) > 0;
 }
 
 // What of the policy with this hash was seen to fail, "" if nothing.
@@ -72,14 +76,20 @@ int change_policy(const PolicyChange& change) {
   if (answer.code != kOk) return show_error(change.as_json, answer);
   const std::string hash = answer.json.at("policy").value("hash", "");
   const auto end = Clock::now() + std::chrono::duration<double>(change.wait_s);
-  while (!hash.empty() && Clock::now() < end) {
+  std::optional<uint64_t> stalls_before;
+  uint64_t stalled = 0;
+  for (;;) {
     answer = ask(change.socket, {});
     if (answer.code != kOk) return show_error(change.as_json, answer);
     const json& policy = answer.json.at("policy");
+    if (hash.empty()) break;
     if (const std::string why = quarantined(policy, hash); !why.empty()) {
       return show_error(change.as_json, {kFailed, why, {}});
     }
     if (policy.value("hash", "") != hash || has_decided(answer.json)) break;
+    if (!stalls_before) stalls_before = stalls(answer.json);
+    stalled = has_let_go(answer.json) ? 0 : stalls(answer.json) - *stalls_before;
+    if (stalled > 0 || Clock::now() >= end) break;
     std::this_thread::sleep_for(kLookAgain);
   }
   const json policy = answer.json.at("policy");
@@ -96,9 +106,9 @@ int change_policy(const PolicyChange& change) {
        answer.json.value("config", json::object()).value("unkept", json::array())) {
     std::cerr << "heddle: " << printable(promise) << '\n';
   }
-  if (const uint64_t waiting = hash.empty() ? 0 : stalled(answer.json); waiting > 0) {
-    std::cerr << "heddle: it is live and lets nothing go: " << waiting
-              << " launches wait; heddle explain says why, heddle policy rollback goes back\n";
+  if (stalled > 0) {
+    std::cerr << "heddle: it is live and lets nothing go from an idle GPU: " << stalled
+              << " launches stalled; heddle explain says why, heddle policy rollback goes back\n";
     return kFailed;
   }
   return kOk;
