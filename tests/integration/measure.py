@@ -20,8 +20,7 @@ from runner import BENCH, DIST, ROOT, alive
 
 PAIRS = "keypointrcnn,resnet50x32"
 SHORT = ("six_pairs", "--device", "sim", "--only", PAIRS, "--scenario-s", "12", "--block-s", "0.1",
-         "--repetitions", "1", "--policies", "gapfill@mps,priority@mps", "--baselines",
-         "timeslice,mps,mps+priority")
+         "--repetitions", "1", "--policies", "gapfill@mps", "--baselines", "mps,mps+priority")
 
 
 REPLAY = """
@@ -98,8 +97,7 @@ class Measure(unittest.TestCase):
             self.assertTrue(result["finished"])
             self.assertEqual(result["mode"], "simulated")
             self.assertEqual(result["errors"], [])
-            self.assertLessEqual({"timeslice", "mps", "mps+priority", "priority@mps",
-                                  "gapfill@mps"}, set(result["figures"]))
+            self.assertLessEqual({"mps", "mps+priority", "gapfill@mps"}, set(result["figures"]))
             missing = {m["row"] for m in result["missing"]}
             self.assertEqual(set(result["figures"]) & missing, set())
             self.assertIn(f"{name}: 1 repetitions", output)
