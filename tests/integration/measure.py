@@ -59,7 +59,7 @@ class Measure(unittest.TestCase):
 
     def bench(self, *arguments):
         return subprocess.run([BENCH, *arguments], env=self.env, text=True, capture_output=True,
-                              timeout=60)
+                              timeout=100)
 
     def test_it_goes_on_over_calls_and_leaves_nothing_behind(self):
         process = subprocess.Popen(self.command(), env=self.env, text=True, stdout=subprocess.PIPE)
