@@ -6,9 +6,9 @@
 """
 
 import json
-import statistics
 import sys
 from pathlib import Path
+from statistics import fmean, median
 
 from harness.md import NO_RESULT, load, markdown
 
@@ -39,8 +39,8 @@ def cell_of(result):
         kept = {key: figure(of_h.get(path)) for key, path in OF_H.items()}
         kept["requests"] = of_h.get("samples", 0)
         kept["unserved"] = figure(of_h.get("unserved"))
-        kept["l"] = statistics.fmean(
-            figure(row["jobs"].get(job, {}).get("per_s_over_alone")) or 0 for job in others)
+        shares = [figure(row["jobs"].get(job, {}).get("per_s_over_alone")) for job in others]
+        kept["l"] = fmean(shares) if shares and None not in shares else None
         kept |= {key: figure(row.get(path)) for key, path in (("stp", "stp"),
                                                                ("heddled", "daemon_cpu"))}
         rows[name] = {key: value for key, value in kept.items() if value is not None}
@@ -54,24 +54,32 @@ def told(values):
     return [value for value in values if isinstance(value, (int, float))]
 
 
-def tail(row):
-    """H's p99; of a decoder, whose requests are few, the worse of TTFT p90 and TBT p99."""
-    for names in (("p99",), ("ttft_p90", "tbt_p99")):
-        values = told(row.get(name) for name in names)
-        if values:
-            return max(values)
-    return None
+def tails(rows):
+    """{row: H's tail}, the same figure for all rows of a cell: the first that most of them have.
+    That is the p99; or of a decoder, whose requests are few, the worse of TTFT p90 and TBT p99."""
+    best = {}
+    for names in (("p99",), ("ttft_p90", "tbt_p99"), ("tbt_p99",)):
+        figures = {name: told(row.get(key) for key in names) for name, row in rows.items()}
+        found = {name: max(of) for name, of in figures.items() if len(of) == len(names)}
+        best = max(best, found, key=len)
+    return best
 
 
 def ways_of(cell):
-    """{way: row}. Of static splits the one that gives L most with H's tail kept, or else the
-    kindest to H."""
-    rows = {name: row for name, row in cell["rows"].items() if tail(row) is not None}
-    splits = [row for name, row in rows.items() if name.startswith("split:")]
-    kept = [row for row in splits if tail(row) <= TAIL_MAX]
-    best = max(kept, key=lambda row: row["l"]) if kept else min(splits, key=tail, default=None)
+    """{way: row}, with its `tail`, None if that is not told. Of static splits the one that gives L
+    most with H's tail kept, or else the kindest to H."""
+    tail_of = tails(cell["rows"])
+    rows = {name: row | {"tail": tail_of.get(name)} for name, row in cell["rows"].items()}
+    splits = [row for name, row in rows.items() if name.startswith("split:") and comparable(row)]
+    kept = [row for row in splits if row["tail"] <= TAIL_MAX]
+    best = (max(kept, key=lambda row: row["l"]) if kept
+            else min(splits, key=lambda row: row["tail"], default=None))
     found = rows | ({"split": best} if best else {})
     return {way: found[way] for way in WAYS if way in found}
+
+
+def comparable(row):
+    return row["tail"] is not None and "l" in row
 
 
 def cells(name):
@@ -79,9 +87,11 @@ def cells(name):
     return {pair: cell for _, document in load(name) for pair, cell in document["cells"].items()}
 
 
-def middle(values):
+def of_pairs(function, values, pairs=1):
+    """The function of what is told, and of how many pairs that is, if not of all."""
     values = told(values)
-    return f"{statistics.median(values):.2f}" if values else "–"
+    count = f" ({len(values)} of {pairs})" if len(values) < pairs else ""
+    return f"{function(values):.2f}{count}" if values else "–"
 
 
 def summary(name, loads):
@@ -96,10 +106,9 @@ def summary(name, loads):
     for way, label in WAYS.items():
         line = [label]
         for found in of.values():
-            mine = [ways[way] for ways in found if way in ways]
-            tails = [tail(row) for row in mine]
-            line += [middle(tails), f"{max(tails):.2f}" if tails else "–",
-                     middle([row["l"] for row in mine])]
+            mine = [ways.get(way, {}) for ways in found]
+            for function, key in ((median, "tail"), (max, "tail"), (median, "l")):
+                line.append(of_pairs(function, [row.get(key) for row in mine], len(found)))
         rows.append(line)
     return markdown(header, rows) if of else ""
 
@@ -114,7 +123,7 @@ def each(found):
         requests = [row["requests"] for row in mine.values()]
         rows.append([pair + (" (held out)" if cell["held_out"] else ""),
                      str(min(requests, default=0)), *(shown(mine.get(way)) for way in ways),
-                     middle([auto.get("stp")]), middle([auto.get("heddled")])])
+                     *(of_pairs(max, [auto.get(key)]) for key in ("stp", "heddled"))])
     header = ["H's mean / tail, L; ÷ alone", "requests", *(WAYS[way] for way in ways),
               "STP of `auto`", "cores of heddled"]
     return markdown(header, rows) if rows else NO_RESULT
@@ -125,21 +134,28 @@ def shown(row):
     if not row:
         return "–"
     least = "> " if "unserved" in row else ""
-    return f"{least}{row['mean']:.2f} / {tail(row):.2f}, {row['l']:.2f}"
+    mean, tail, l = (of_pairs(max, [row.get(key)]) for key in ("mean", "tail", "l"))
+    return f"{least}{mean} / {tail}, {l}"
 
 
 def lost(found):
     """Pairs in which a way without heddle is better for both than `auto` with its least tail."""
-    lines = []
+    lost_, apart = [], []
     for pair, cell in found.items():
-        ways = ways_of(cell)
-        mine = [way for way in WAYS if way.startswith("auto") and way in ways]
-        auto = ways[min(mine, key=lambda way: tail(ways[way]))] if mine else None
-        better = [WAYS[way] for way in FREE if auto and way in ways
-                  and tail(ways[way]) < tail(auto) and ways[way]["l"] > auto["l"]]
-        lines += [f"- {pair}: {', '.join(better)} is better than `auto` for both."] * bool(better)
-    return "\n".join(lines) or ("- In no pair is a way without heddle better than `auto` for both."
-                                if found else NO_RESULT)
+        ways = {way: row for way, row in ways_of(cell).items() if comparable(row)}
+        mine = [row for way, row in ways.items() if way.startswith("auto")]
+        free = [way for way in FREE if way in ways]
+        if not mine or not free:
+            apart.append(f"- not compared: {pair}")
+            continue
+        auto = min(mine, key=lambda row: row["tail"])
+        better = [WAYS[way] for way in free
+                  if ways[way]["tail"] < auto["tail"] and ways[way]["l"] > auto["l"]]
+        lost_ += [f"- {pair}: {', '.join(better)} is better than `auto` for both."] * bool(better)
+    if not lost_ and len(apart) < len(found):
+        lost_ = [f"- In none of {len(found) - len(apart)} compared pairs is a way without heddle "
+                 "better than `auto` for both."]
+    return "\n".join(lost_ + apart) or NO_RESULT
 
 
 def tables():

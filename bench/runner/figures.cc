@@ -138,7 +138,8 @@ class Summary {
       const std::string key = std::string(m.name) + "_over_alone";
       const std::vector<double> each = paired(row.name, alone, job.name, m.value);
       if (m.tail > 0 && scenario_.p99_requests > 0 && !each.empty()) {
-        out[key] = pooled(row.name, alone, job.name, m, each);
+        const Json figure = pooled(row.name, alone, job.name, m, each);
+        if (!figure.is_null()) out[key] = figure;
       } else {
         put(out, key, each);
       }
@@ -230,7 +231,7 @@ class Summary {
   }
 
   // A quantile over another row's: of all repetitions together, for one block has too few requests.
-  // Its interval is that of the repetitions' own ratios (`each`).
+  // Its interval is that of the repetitions' own ratios (`each`). Null if the other row's is zero.
   Json pooled(const std::string& row, const std::string& over, const std::string& job,
               const Metric& m, const std::vector<double>& each) const {
     Samples mine, theirs;
@@ -244,6 +245,7 @@ class Summary {
       add(a, mine);
       add(b, theirs);
     }
+    if (m.value(theirs) <= 0) return nullptr;
     Figure figure = median(each);
     figure.n = std::min((mine.*m.of).size(), (theirs.*m.of).size());
     figure.value = m.value(mine) / m.value(theirs);

@@ -70,8 +70,23 @@ class Cells(unittest.TestCase):
                   ttft_p90_over_alone={"few": 20})
         cell = cells.cell_of(result(mps=few, auto_at_mps=row({"few": 20}, 0.5)))
         self.assertEqual(cell["rows"]["mps"]["p99"], "few")
-        self.assertEqual(cells.tail(cell["rows"]["mps"]), 1.03)
-        self.assertNotIn("auto@mps", cells.ways_of(cell), "no tail is told")
+        tails = {way: of["tail"] for way, of in cells.ways_of(cell).items()}
+        self.assertEqual(tails, {"mps": 1.03, "auto@mps": None})
+
+    def test_the_tails_of_a_pair_are_of_one_figure(self):
+        tokens = {"tbt_p99_over_alone": value(1.03), "ttft_p90_over_alone": value(1.06)}
+        cell = cells.cell_of(result(mps=row({"few": 20}, 0.5, **tokens),
+                                    auto_at_mps=row(1.4, 0.5, **tokens)))
+        self.assertEqual([of["tail"] for of in cells.ways_of(cell).values()], [1.06, 1.06])
+
+    def test_what_was_not_measured_is_counted_and_no_zero(self):
+        half = row({"few": 20}, 0.8)
+        del half["jobs"]["L"]["per_s_over_alone"]
+        self.keep(a=result(mps=row(4.0, 0.8), auto_at_mps=row(1.04, 0.5)),
+                  b=result(mps=half, auto_at_mps=row(1.08, 0.4)))
+        tables = cells.tables()
+        self.assertIn("| MPS | 4.00 (1 of 2) | 4.00 (1 of 2) | 0.80 (1 of 2) |", tables["front"])
+        self.assertIn("| b | 400 | 1.02 / –, – | 1.02 / 1.08, 0.40 |", tables["beside_training"])
 
     def test_a_row_with_requests_that_had_no_turn_is_told_as_a_lower_bound(self):
         self.keep(a=result(mps=row(4.0, 0.8, unserved=value(3.0)), auto_at_mps=row(1.04, 0.5)))
@@ -83,6 +98,15 @@ class Cells(unittest.TestCase):
                   lost=result(mps=row(1.02, 0.9), auto_at_mps=row(1.05, 0.5)))
         self.assertEqual(cells.tables()["beside_training-lost"],
                          "- lost: MPS is better than `auto` for both.")
+
+    def test_a_pair_without_what_to_compare_is_not_counted_as_won(self):
+        no_auto = result(mps=row(1.2, 0.9), auto_at_mps=row({"few": 20}, 0.5))
+        self.keep(won=result(mps=row(1.2, 0.9), auto_at_mps=row(1.05, 0.5)), no_auto=no_auto)
+        self.assertEqual(cells.tables()["beside_training-lost"],
+                         "- In none of 1 compared pairs is a way without heddle better than `auto` "
+                         "for both.\n- not compared: no_auto")
+        self.keep(no_auto=no_auto)
+        self.assertEqual(cells.tables()["beside_training-lost"], "- not compared: no_auto")
 
     def test_any_results_are_printed_and_simulated_ones_say_so(self):
         path = md.RESULTS / "pair.json"

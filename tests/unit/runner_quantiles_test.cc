@@ -46,6 +46,18 @@ TEST(Quantiles, AP99OfFewRequestsIsToldAsFew) {
   EXPECT_EQ(judged[0]["why"], "too few requests: 298");
 }
 
+TEST(Quantiles, OverNoTimeAtAllThereIsNoFigure) {
+  const auto s = pair("policies = [\"fifo\"]\nbaselines = [\"timeslice\"]\np99_requests = 100");
+  std::vector<Block> blocks = tails(100);
+  for (Block& block : blocks) {
+    const bool alone = block.row == "alone/hp";
+    if (block.repetition == 1) block.jobs["hp"].ttft_us.assign(300, alone ? 0 : 500);
+  }
+  const Json hp = summarize(s, plan(s).rows, blocks)["figures"]["timeslice"]["jobs"]["hp"];
+  EXPECT_FALSE(hp.contains("ttft_p99_over_alone")) << hp;
+  EXPECT_TRUE(hp.contains("p99_over_alone"));
+}
+
 TEST(Quantiles, WithoutThatKeyTheyAreTakenWithinARepetition) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
   const Json out = summarize(s, plan(s).rows, tails(10));
