@@ -59,8 +59,7 @@ std::string Explaining::why_builtin(const Waiting& w) const {
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
   if (c.standing.window_us != kWindowGated) return kWindowFull;
   for (const Client* above : roster_.above(c.rule.priority)) {
-    if (above->wants())
-      return "client " + std::to_string(above->id) + ", above it, waits too";
+    if (above->wants()) return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(now_.clock)) {
       return "client " + std::to_string(above->id) + ", above it, has work on the GPU";
     }

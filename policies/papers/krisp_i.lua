@@ -2,7 +2,8 @@
 --
 -- Typical use: KRISP's own policy (sections 4.3 and 5, "KRISP-I"), for programs that ask for every
 -- launch. Isolated: a launch gets as many SMs as its kernel needs, or what is free, if that is
--- less. Where nothing is free it waits. A kernel without a curve (`heddle profile sweep`) wants all
+-- less. Where nothing is free it waits, until the starvation bound (`starvation_ms`): then it goes
+-- on all SMs, isolated or not. A kernel without a curve (`heddle profile sweep`) wants all
 -- SMs. A launch that cannot move waits for the GPU to be empty.
 -- Each size is there at four positions on the ring of groups. A client's own launches share SMs:
 -- the paper's workers launch in order. For programs that must not ask, see right_size.lua.
@@ -10,7 +11,7 @@ sm_set.family { placement = "live", sizes = { 2, 4, 8 }, positions = 4, overlap 
 queue.create("asking")
 
 local LARGEST = 64   -- SMs of the largest size
-local LOOK_AT = 64   -- launches that wait
+local LOOK_AT = 16   -- launches that wait
 local OVERTAKEN = 8  -- times its length that a launch waits which others overtake
 
 -- The SMs that the launch asks for; nil if none are free.

@@ -166,12 +166,37 @@ TEST_F(CeilingOfAClientTest, EndsWithItsRule) {
 // What goes first is of client 2, which owes for it then.
 class OwingClientTest : public CeilingOfAClientTest {
  protected:
+  // Keeps the handles that it was given, and runs one whatever became of it.
+  struct Keeping : Policy {
+    std::string_view name() const override { return "keeping"; }
+    WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+    WindowVerdict client_active(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+    EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
+      kept.push_back(id);
+      gpu.queue_insert(gpu.queue_create("kept"), id, 0);
+      return {HookResult::kDecided};
+    }
+    DispatchVerdict dispatch(Gpu&) override {
+      ++dispatched;
+      DispatchVerdict verdict{HookResult::kDecided};
+      verdict.run = run;
+      return verdict;
+    }
+    std::vector<LaunchId> kept;
+    LaunchId run = 0;
+    int dispatched = 0;
+  };
+
   void SetUp() override {
     CeilingOfAClientTest::SetUp();
     tick(1'000 * kUs);
     done(2, 1'000);
     done(1);
     grants_.clear();
+  }
+  void use(Policy& policy) {
+    bool ok = false;
+    take(core_->set_policy(&policy, now_, ok));
   }
 };
 
@@ -182,6 +207,33 @@ TEST_F(OwingClientTest, HoldsUpNobodyBelow) {
   ask(3);
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].client, 3u);
+}
+
+TEST_F(OwingClientTest, AsksNothingOfThePolicy) {
+  Keeping keeping;
+  use(keeping);
+  ask(2);
+  ASSERT_TRUE(waits().withheld);
+  keeping.dispatched = 0;
+  post(1);
+  tick(1'100 * kUs);
+  EXPECT_TRUE(waits().withheld);
+  EXPECT_EQ(keeping.dispatched, 0);
+}
+
+TEST_F(OwingClientTest, IsNotRunByAHandleThatThePolicyKept) {
+  Keeping keeping;
+  use(keeping);
+  limit(0);
+  ask(2);
+  limit(0.1F);
+  ASSERT_FALSE(keeping.kept.empty());
+  step(launch(EventKind::kPosted, 2, Admission::kSelfStale));
+  ASSERT_TRUE(waits().withheld) << "what went by itself used up what is allowed";
+  keeping.run = keeping.kept.back();
+  ask(1);
+  for (const Decision& grant : grants_) EXPECT_EQ(grant.client, 1u);
+  EXPECT_GT(core_->stats().policy_faults, 0u);
 }
 
 }  // namespace
