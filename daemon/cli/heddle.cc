@@ -169,14 +169,10 @@ void add_run(CLI::App& app, Options& o) {
 
 void add_queries(CLI::App& app, Options& o) {
   app.add_subcommand("ps", "List clients")->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kPs;
-    o.exit_code = query(o, request, print_ps);
+    o.exit_code = query(o, {.kind = Request::Kind::kPs}, print_ps);
   });
   app.add_subcommand("status", "What the daemon does, and what went wrong")->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kStatus;
-    o.exit_code = query(o, request, print_status);
+    o.exit_code = query(o, {.kind = Request::Kind::kStatus}, print_status);
   });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
@@ -390,9 +386,7 @@ void add_policy_history(CLI::App& policy, Options& o) {
     o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
   });
   policy.add_subcommand("keep", "What was loaded with --for stays")->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kPolicyKeep;
-    o.exit_code = query(o, request, print_policy);
+    o.exit_code = query(o, {.kind = Request::Kind::kPolicyKeep}, print_policy);
   });
   CLI::App* reference =
       policy.add_subcommand("reference", "All that a policy may use: hooks, objects, functions");
@@ -413,9 +407,7 @@ void add_policy(CLI::App& app, Options& o) {
       app.add_subcommand("policy", "Check, load, try, compare and roll back policies");
   policy->require_subcommand(1)->fallthrough();
   policy->add_subcommand("list", "What the policy directory holds")->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kPolicyList;
-    o.exit_code = query(o, request, print_policies);
+    o.exit_code = query(o, {.kind = Request::Kind::kPolicyList}, print_policies);
   });
   CLI::App* load =
       policy->add_subcommand("load", "Make a policy live until heddled restarts; builtin unloads");
