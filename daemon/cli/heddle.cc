@@ -92,6 +92,12 @@ int show(const Options& options, Answer answer, Printer print) {
   return kOk;
 }
 
+Request request_of(Request::Kind kind) {
+  Request request;
+  request.kind = kind;
+  return request;
+}
+
 int query(const Options& options, const Request& request, Printer print) {
   const bool lists = request.kind == Request::Kind::kPs;
   Answer answer = lists ? ask_ps(options.socket) : ask(options.socket, request);
@@ -114,8 +120,7 @@ int run_program(Options& options) {
 }
 
 int set_params(const Options& options) {
-  Request request;
-  request.kind = Request::Kind::kPolicySet;
+  Request request = request_of(Request::Kind::kPolicySet);
   request.policy = options.policy;
   request.reset = options.reset;
   if (!options.reset && options.params.empty()) {
@@ -169,10 +174,10 @@ void add_run(CLI::App& app, Options& o) {
 
 void add_queries(CLI::App& app, Options& o) {
   app.add_subcommand("ps", "List clients")->callback([&o] {
-    o.exit_code = query(o, {.kind = Request::Kind::kPs}, print_ps);
+    o.exit_code = query(o, request_of(Request::Kind::kPs), print_ps);
   });
   app.add_subcommand("status", "What the daemon does, and what went wrong")->callback([&o] {
-    o.exit_code = query(o, {.kind = Request::Kind::kStatus}, print_status);
+    o.exit_code = query(o, request_of(Request::Kind::kStatus), print_status);
   });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
@@ -189,8 +194,7 @@ void add_queries(CLI::App& app, Options& o) {
       ->required()
       ->check(CLI::IsMember({"on", "off"}));
   bypass->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kBypass;
+    Request request = request_of(Request::Kind::kBypass);
     request.bypass = o.on_off == "on";
     o.exit_code = query(o, request, [](std::ostream& out, const json& answer) {
       out << "bypass is " << (answer["bypass"] ? "on: every gate is open" : "off") << '\n';
@@ -232,8 +236,7 @@ void add_mps(CLI::App& app, Options& o) {
   mps->require_subcommand(1)->fallthrough();
   const auto add = [&](const char* name, const char* about, Request::MpsOrder order) {
     mps->add_subcommand(name, about)->fallthrough()->callback([&o, order] {
-      Request request;
-      request.kind = Request::Kind::kMps;
+      Request request = request_of(Request::Kind::kMps);
       request.mps = order;
       constexpr int kPatienceMs = 60'000;  // heddled's own is shorter, and says what happened
       o.exit_code = show(o, ask(o.socket, request, kPatienceMs), print_mps);
@@ -370,9 +373,7 @@ void add_profiles(CLI::App& app, Options& o) {
 void add_policy_history(CLI::App& policy, Options& o) {
   policy.add_subcommand("history", "Past generations: loaded by whom and when, and how each ended")
       ->callback([&o] {
-        Request request;
-        request.kind = Request::Kind::kPolicyHistory;
-        o.exit_code = query(o, request, print_history);
+        o.exit_code = query(o, request_of(Request::Kind::kPolicyHistory), print_history);
       });
   CLI::App* rollback = policy.add_subcommand(
       "rollback", "Back to what ran before, until its file is saved again or heddled restarts");
@@ -380,13 +381,12 @@ void add_policy_history(CLI::App& policy, Options& o) {
       ->check(CLI::PositiveNumber);
   rollback->add_option("--wait", o.wait_s, "as for load")->check(between(0, 3600));
   rollback->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kPolicyRollback;
+    Request request = request_of(Request::Kind::kPolicyRollback);
     request.generation = o.generation;
     o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
   });
   policy.add_subcommand("keep", "What was loaded with --for stays")->callback([&o] {
-    o.exit_code = query(o, {.kind = Request::Kind::kPolicyKeep}, print_policy);
+    o.exit_code = query(o, request_of(Request::Kind::kPolicyKeep), print_policy);
   });
   CLI::App* reference =
       policy.add_subcommand("reference", "All that a policy may use: hooks, objects, functions");
@@ -407,7 +407,7 @@ void add_policy(CLI::App& app, Options& o) {
       app.add_subcommand("policy", "Check, load, try, compare and roll back policies");
   policy->require_subcommand(1)->fallthrough();
   policy->add_subcommand("list", "What the policy directory holds")->callback([&o] {
-    o.exit_code = query(o, {.kind = Request::Kind::kPolicyList}, print_policies);
+    o.exit_code = query(o, request_of(Request::Kind::kPolicyList), print_policies);
   });
   CLI::App* load =
       policy->add_subcommand("load", "Make a policy live until heddled restarts; builtin unloads");
@@ -419,8 +419,7 @@ void add_policy(CLI::App& app, Options& o) {
       ->transform(as_seconds())
       ->check(between(0.1, 30 * kDayS));
   load->callback([&o] {
-    Request request;
-    request.kind = Request::Kind::kPolicyLoad;
+    Request request = request_of(Request::Kind::kPolicyLoad);
     request.for_s = o.for_s;
     request.policy = policy_named(o.policy);
     o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
