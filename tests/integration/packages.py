@@ -68,7 +68,7 @@ def check_pages(root):
     for page in (root / "usr/share/man/man1").glob("*.gz"):
         lines = gzip.decompress(page.read_bytes()).decode().splitlines()
         name = lines[lines.index(".SH NAME") + 1]
-        assert re.match(r"heddle\S* \\- [A-Zh]", name) and "usage" not in name, f"{page}: {name}"
+        assert re.match(r"heddle\S* \\- [A-Za-z]", name) and "usage" not in name, f"{page}: {name}"
     text = gzip.decompress((root / "usr/share/man/man1/heddle-try.1.gz").read_bytes()).decode()
     assert ".SS Options" in text and "\\-\\-seconds" in text, text
 

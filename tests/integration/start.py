@@ -89,12 +89,14 @@ def check_refusals():
 
 
 def check_rules(root):
+    """Beside the configuration that the commands installed."""
+    etc = root / "etc/heddle"
+    (etc / "conf.d").mkdir()
     for i, text in enumerate(re.findall(r"```toml\n(.*?)```", START, re.S)):
-        file = root / f"rules{i}.toml"
-        file.write_text(text)
-        done = subprocess.run([stage.DIST / "bin/heddled", "--check", "--config", file],
-                              capture_output=True, text=True, timeout=20)
-        assert done.returncode == 0, done.stderr
+        (etc / f"conf.d/{i}.toml").write_text(text)
+    done = subprocess.run([stage.DIST / "bin/heddled", "--check", "--config", etc / "heddled.toml"],
+                          capture_output=True, text=True, timeout=20)
+    assert done.returncode == 0, done.stderr
 
 
 def main():
