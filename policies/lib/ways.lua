@@ -98,7 +98,10 @@ local function owed(s, at_us)
   local all = at_us - s.seen_us
   s.seen_us = at_us
   if all > paused_us then all = 0 end
-  if way.rate >= 1 then return math.huge end
+  if way.rate >= 1 then                       -- nothing is counted
+    s.owed_us = 0
+    return math.huge
+  end
   s.owed_us = min(s.owed_us + all * way.rate, saved_us)
   return s.owed_us
 end
