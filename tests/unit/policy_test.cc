@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "tests/sanitized.h"
 #include "tests/unit/policy_fixture.h"
 
 namespace heddle::policy {
@@ -400,7 +401,7 @@ TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
     std::printf("%s: enqueue + dispatch p50 %.0f ns\n", name, ns[2000]);
     EXPECT_EQ(policy_->last_fault().count, 0u) << policy_->last_fault().message;
     EXPECT_LE(policy_->memory_used(), before) << name;
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#ifndef HEDDLE_SANITIZED
     EXPECT_LT(ns[2000], 10'000) << "ten times the target, for slow machines";
 #endif
   }

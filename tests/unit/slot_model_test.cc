@@ -1,5 +1,6 @@
 // Exhaustive: every interleaving of two clients and a daemon, with a death anywhere.
 #include "tests/unit/slot_model.h"
+#include "tests/sanitized.h"
 
 #include <gtest/gtest.h>
 
@@ -21,7 +22,7 @@ void expect_sound(const Budget& budget) {
 
 // Sanitizers see the same accesses in a smaller world; HEDDLE_MODEL_DEEP=1 explores a larger one
 // (minutes, and some GiB).
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#ifdef HEDDLE_SANITIZED
 constexpr bool kSmall = true;
 #else
 constexpr bool kSmall = false;

@@ -13,6 +13,7 @@
 #include "bench/virtual/validate.h"
 #include "daemon/trace/encoder.h"
 #include "daemon/trace/replay.h"
+#include "tests/sanitized.h"
 
 namespace heddle::bench {
 namespace {
@@ -86,7 +87,7 @@ TEST_F(VirtualTest, IsTheSameBySeedOnAnyNumberOfThreads) {
 
 // Two clients: the aim is 200 times real time; it is several times that.
 TEST_F(VirtualTest, IsFasterThanRealTime) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#if defined(HEDDLE_SANITIZED) || !defined(__OPTIMIZE__)
   GTEST_SKIP() << "a sanitizer's speed says nothing, and that of code as it was written";
 #endif
   options_.threads = 1;
