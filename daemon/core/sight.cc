@@ -5,6 +5,7 @@
 namespace heddle::core {
 
 void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& v) {
+  v = {};  // of a kernel that nobody announced nothing is known; the view may be another launch's
   v.client = c.id;
   v.kind = kind;
   v.priority = c.rule.priority;

@@ -430,6 +430,25 @@ TEST_F(PolicyTest, IdleTimeCountsWhileNobodyAboveHasWork) {
   EXPECT_NEAR(idle_high - high, 10 * 1000 + 600, 50);
 }
 
+// Policies' objects are used again: a view may still have the facts of a client that is gone.
+TEST_F(PolicyTest, ALaunchOfAKernelThatNobodyAnnouncedHasNoFactsOfAnother) {
+  const ipc::KernelFacts other{};
+  LaunchView v;
+  v.facts = &other;
+  v.metrics = &other.metrics;
+  v.launches = 7;
+  policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
+    EXPECT_TRUE(g.launch(k, v));
+    return EnqueueVerdict{};
+  };
+  use(policy_);
+  contend();
+  EXPECT_EQ(v.client, 2u);
+  EXPECT_EQ(v.facts, &kUnknownFacts);
+  EXPECT_EQ(v.metrics, &kUnknownFacts.metrics);
+  EXPECT_EQ(v.launches, 0u);
+}
+
 TEST_F(PolicyTest, AnAskUnderAWindowIsThePolicysOnceTheWindowCloses) {
   int placed = 0;
   policy_.on_enqueue = [&](Gpu& g, LaunchId k) {
