@@ -71,6 +71,7 @@ Result Result::create(const std::string& path, const scenario::Scenario& scenari
                   {"gpu", gpu},
                   {"seed", scenario.seed.value_or(std::random_device()() % kSeeds)},
                   {"block_s", scenario.block_s},
+                  {"settle_s", scenario.settle_s},
                   {"apart", scenario.apart},
                   {"held_out", scenario.held_out},
                   {"repetitions_wanted", scenario.repetitions},
@@ -107,9 +108,11 @@ Result Result::resume(const std::string& path, const scenario::Scenario& scenari
     refuse(path, "was measured on " + head.value("gpu", "?") + " (" + head.value("mode", "?") +
                      "), this is " + gpu + " (" + mode + ")" + elsewhere);
   }
-  if (head.value("block_s", 0.0) != scenario.block_s) {
-    refuse(path, "has blocks of " + Json(head["block_s"]).dump() + " s, this run asks for others" +
-                     elsewhere);
+  for (const auto& [key, seconds] :
+       {std::pair("block_s", scenario.block_s), std::pair("settle_s", scenario.settle_s)}) {
+    if (head.value(key, 0.0) == seconds) continue;
+    refuse(path, std::string("was measured with another ") + key + ": " +
+                     Json(head.value(key, 0.0)).dump() + elsewhere);
   }
   const bool moved = scenario.repetitions != head.value("repetitions_wanted", 0U);
   if (scenario.apart != head.value("apart", false) || (scenario.apart && moved)) {

@@ -262,6 +262,10 @@ class Run {
       for (size_t i = 0; i < jobs.size(); ++i) {
         named.emplace_back(scenario_.jobs[row.jobs[i].job].name, jobs[i]);
       }
+      if (daemon != nullptr && out != nullptr && scenario_.settle_s > 0) {
+        begin(row, jobs, scenario_.settle_s, repetition);
+        for (Job* job : jobs) job->samples();
+      }
       std::optional<Watch> watch;
       if (daemon != nullptr && out != nullptr) watch.emplace(*daemon, named);
       const Window window = begin(row, jobs, seconds, repetition);

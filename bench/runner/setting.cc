@@ -129,8 +129,13 @@ std::vector<Missing> find_policies(scenario::Scenario& s) {
 }
 
 double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows) {
-  return (scenario.block_s + kLeadS + kSendS + kTailS) * static_cast<double>(rows.size()) *
-         scenario.repetitions;
+  constexpr double kAroundS = kLeadS + kSendS + kTailS;
+  double seconds = 0;
+  for (const Row& row : rows) {
+    seconds += scenario.block_s + kAroundS;
+    if (!row.policy.empty() && scenario.settle_s > 0) seconds += scenario.settle_s + kAroundS;
+  }
+  return seconds * scenario.repetitions;
 }
 
 Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows) {

@@ -178,6 +178,7 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   r.text("about", s.about);
   r.integer("repetitions", 1, kRepetitionsMax, s.repetitions);
   r.number("block_s", kBlockMin, kBlockMax, s.block_s);
+  r.number("settle_s", 0, kBlockMax, s.settle_s);
   r.flag("apart", s.apart);
   r.flag("held_out", s.held_out);
   r.integer("p99_requests", 1, kP99RequestsMax, s.p99_requests);

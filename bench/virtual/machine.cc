@@ -104,8 +104,8 @@ class Machine {
     costs.mark_all = oracle_;
     machine_ = std::make_unique<sim::VirtualMachine>(core, gpu_, costs, !row.policy.empty());
     set_policy(core);
-    from_ = kLead;
-    to_ = kLead + to_ns(setting.scenario.block_s);
+    from_ = kLead + (row.policy.empty() ? 0 : to_ns(setting.scenario.settle_s));
+    to_ = from_ + to_ns(setting.scenario.block_s);
     const uint32_t copies = row.alone ? 1 : setting.copies;
     for (uint32_t copy = gpu; copy < copies; copy += setting.gpus) {
       for (const Variant& variant : row.jobs) add(variant, copy);

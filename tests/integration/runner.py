@@ -155,7 +155,7 @@ class SimulatedGpu(Runner):
                                                      status=1))
         self.assertIn("other rows", self.run_bench(TWO_JOBS, "--device", "sim", "--resume",
                                                    "--policies", "fifo", status=1))
-        self.assertIn("has blocks of 0.3 s", self.run_bench(
+        self.assertIn("another block_s: 0.3", self.run_bench(
             TWO_JOBS, "--device", "sim", "--resume", "--block-s", "0.2", status=1))
         self.assertIn("has seed 5", self.run_bench(TWO_JOBS, "--device", "sim", "--resume",
                                                    "--seed", "6", status=1))

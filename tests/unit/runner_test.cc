@@ -26,6 +26,17 @@ TEST(Outputs, AreComparedWithTheirLike) {
   EXPECT_EQ(outputs(digests)["control_equal"], false);
 }
 
+TEST(Load, RowsWithAPolicyTakeAsMuchLongerAsTheySettle) {
+  scenario::Scenario scenario;
+  Row bare, managed;
+  managed.policy = "auto";
+  const double each_s = blocks_s(scenario, {bare}) / scenario.repetitions;
+  scenario.settle_s = 6;
+  EXPECT_NEAR(blocks_s(scenario, {bare}), scenario.repetitions * each_s, 1e-9);
+  EXPECT_NEAR(blocks_s(scenario, {managed}),
+              scenario.repetitions * (2 * each_s - scenario.block_s + scenario.settle_s), 1e-9);
+}
+
 TEST(Load, TheCommandLineOverridesTheFile) {
   const std::string file = testing::TempDir() + "load.toml";
   std::ofstream(file) << "repetitions = 9\nblock_s = 3\nseed = 1\n[[job]]\nname = \"a\"\n"

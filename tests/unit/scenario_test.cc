@@ -42,6 +42,7 @@ name = "two"
 about = "Two."
 repetitions = 3
 block_s = 0.5
+settle_s = 1.5
 policies = ["gapfill:share_pct=60,quantum_us=200@mps+priority"]
 baselines = ["timeslice", "mps:30", "split:60/25", "split:30"]
 seed = 7
@@ -69,6 +70,7 @@ trace = "x.trace"
 )",
                        "s.toml");
   ASSERT_TRUE(s) << s.error().message;
+  EXPECT_EQ(s->settle_s, 1.5);
   EXPECT_EQ(s->name, "two");
   EXPECT_EQ(s->seed, 7U);
   const PolicyRow& policy = s->policies.at(0);
