@@ -35,13 +35,13 @@ class Kubelet(services.RegistrationServicer):
     def __init__(self, folder):
         self.folder = folder
         self.changed = threading.Condition()
-        self.refuses = ""
+        self.refuses, self.refused = "", False
         self.plugins = {}  # by resource
         self.server = None
 
     def start(self):
         for old in self.folder.iterdir():  # as the real one does
-            old.unlink()
+            old.unlink(missing_ok=True)
         self.plugins = {}
         self.server = grpc.server(futures.ThreadPoolExecutor(4))
         services.add_RegistrationServicer_to_server(self, self.server)

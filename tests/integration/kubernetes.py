@@ -12,6 +12,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PLUGIN = ROOT / "dist/bin/heddle-device-plugin"
+sys.dont_write_bytecode = True
 sys.path.append(str(ROOT / "dist/share/heddle/kubernetes"))
 try:
     import deviceplugin_pb2 as api
@@ -108,7 +109,7 @@ def registers_once_a_kubelet_takes_it(host):
     host.kubelet.start()
     host.kubelet.refuses = "not now"
     with host.plugin():
-        host.kubelet.wait_until(lambda: getattr(host.kubelet, "refused", False), "no attempt")
+        host.kubelet.wait_until(lambda: host.kubelet.refused, "no attempt")
         host.kubelet.refuses = ""
         host.wait_for(healthy(*GPUS))
     host.kubelet.stop()
