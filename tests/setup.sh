@@ -29,7 +29,8 @@ packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git
   capnproto libcapnp-dev libuv1-dev libluajit-5.1-dev libspdlog-dev libfmt-dev libcli11-dev
   libtomlplusplus-dev nlohmann-json3-dev libexpected-dev libxxhash-dev
   libgtest-dev libbenchmark-dev valgrind clang-format clang-tidy clang libclang-rt-dev
-  universal-ctags debootstrap debian-archive-keyring libjs-chart.js)
+  universal-ctags debootstrap debian-archive-keyring libjs-chart.js
+  protobuf-compiler-grpc python3-grpcio python3-protobuf python3-yaml)
 [ "${1:-}" != --plots ] || packages+=(python3-matplotlib)
 [ "${1:-}" != --packages ] || packages+=(rpm lintian)
 [ "${1:-}" != --prometheus ] || packages+=(prometheus)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/base/json.h"
+#include "daemon/cli/pods.h"
 #include "ipc/limits.h"
 #include "ipc/socket.h"
 
@@ -95,6 +96,7 @@ Answer ask_ps(const std::string& socket) {
     more.json["clients"] = std::move(clients);
     answer.json = std::move(more.json);
   }
+  if (answer.code == kOk) name_pods(answer.json);
   return answer;
 }
 

@@ -35,7 +35,8 @@ Answer ask(const std::string& socket, const server::Request& request, int patien
 Answer ask(const std::string& socket, const server::Request& request, int& connection, int& memory,
            int patience_ms = kAnswerMs);
 
-// Every client, in as many pieces as it takes; `truncated` where an older daemon has but one.
+// Every client, in as many pieces as it takes, with its pod's names; `truncated` where an older
+// daemon has but one.
 Answer ask_ps(const std::string& socket);
 
 // The same where the answer is a document in a memory, which becomes its `json`.

@@ -225,6 +225,8 @@ void add_watching(CLI::App& app, Options& o) {
                    "becomes nobody first")
       ->excludes(metrics->add_option("--textfile", o.metrics.textfile,
                                      "write them to FILE, all or nothing, for node exporter"));
+  metrics->add_flag("--all-users", o.metrics.all_users,
+                    "as root, stay root: the page names labels, containers and pods of all users");
   metrics->callback([&o] {
     o.metrics.socket = o.socket;
     o.exit_code = run_metrics(o.metrics);

@@ -5,6 +5,7 @@ promtool or prometheus (tests/setup.sh --prometheus) says that it was skipped wi
 
 import http.client
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -43,9 +44,9 @@ def check_names(page):
     assert len(asked) > 15 and asked <= metrics, asked - metrics
 
 
-def check_served(where):
-    server = subprocess.Popen([stage.HEDDLE, "metrics", "--listen", "127.0.0.1:0"], env=where.env,
-                              stdout=subprocess.PIPE, text=True)
+def check_served(where, *flags, scrape=None):
+    server = subprocess.Popen([stage.HEDDLE, "metrics", "--listen", "127.0.0.1:0", *flags],
+                              env=where.env, stdout=subprocess.PIPE, text=True)
     try:
         said = server.stdout.readline()
         port = int(re.search(r"http://127\.0\.0\.1:(\d+)/metrics", said)[1])
@@ -57,8 +58,11 @@ def check_served(where):
         assert "heddle_up 1\n" in page, page
         uid = re.search(r"^Uid:\s+(\d+)", pathlib.Path(f"/proc/{server.pid}/status").read_text(),
                         re.M)[1]
-        assert uid != "0", "it serves as root"
-        scraped(where, port)
+        assert uid != "0" or flags, "it serves as root"
+        whose = 'label="batch"' in page
+        assert whose == (uid == str(os.geteuid())), "it tells who its user may not know"
+        if scrape:
+            scrape(where, port)
     finally:
         server.terminate()
         assert server.wait(20) == 0
@@ -132,7 +136,8 @@ def check(where):
     else:
         print("no promtool here: neither metrics nor rules were checked by it")
     where.sockets.chmod(0o755)  # as /run/heddle
-    check_served(where)
+    check_served(where, scrape=scraped)
+    check_served(where, "--all-users")
     for demo in demos:
         demo.finish()
 

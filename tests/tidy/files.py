@@ -36,7 +36,8 @@ SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
 
 # Package registries and mirrors: the machine's own configuration names them, we never do.
 HOSTS = re.compile(
-    r"\b(?:(?:deb|archive|security|snapshot|ftp|registry|files|index|proxy|download|mirrors?)"
+    r"\b(?<!pod-)(?:(?:deb|archive|security|snapshot|ftp|registry|files|index|proxy|download|"
+    r"mirrors?)"
     r"(?:\.[a-z0-9-]+)+|pypi|ghcr|quay|nvcr)\.(?:org|com|io|net)\b")
 
 # Notes that are not in the tree: a reader cannot look them up.

@@ -261,6 +261,14 @@ TEST(Prometheus, CgroupsNameContainersAndPods) {
   EXPECT_NE(page.find("container_id=\"" + id + "\",pod_uid=\"" + uid + "\""), page.npos);
 }
 
+TEST(Prometheus, ClientOfAPodCarriesItsNames) {
+  json client = client_json("x", "");
+  client["pod"] = {{"namespace", "team-a"}, {"pod", "api\"7"}, {"container", "main"}};
+  const std::string page = cli::prometheus_text(status_json(), {{"clients", {client}}});
+  EXPECT_NE(page.find(",namespace=\"team-a\",pod=\"api\\\"7\",container=\"main\"}"), page.npos)
+      << page;
+}
+
 TEST(Prometheus, WithoutADaemonThePageSaysSo) {
   EXPECT_TRUE(has_line(cli::prometheus_down(), "heddle_up 0"));
 }

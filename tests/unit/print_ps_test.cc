@@ -74,6 +74,12 @@ TEST(Ps, FitsAHundredAndTwentyColumnsAndSaysItsUnits) {
   }
 }
 
+TEST(Ps, ClientOfAPodIsToldWithItsNames) {
+  json one = json::array({client(5)});
+  one[0]["pod"] = {{"namespace", "team-a"}, {"pod", "api-7"}, {"container", "main"}};
+  EXPECT_NE(printed(one).find("\nclient 5: pod team-a/api-7, container main\n"), std::string::npos);
+}
+
 TEST(Ps, ACellThatDoesNotFitIsToldBelow) {
   json one = json::array();
   one.push_back(client(5));

@@ -158,12 +158,16 @@ double window_s(const json& window) {
 
 void add_client(Page& page, const json& client, const std::map<int, std::string>& gpus) {
   const std::string cgroup = client.value("cgroup", "");
-  const Labels who{{"client", client.at("id").dump()},
-                   {"pid", client.at("pid").dump()},
-                   {"label", client.at("label")},
-                   {"priority", client.at("priority").dump()},
-                   {"container_id", container_id_of(cgroup)},
-                   {"pod_uid", pod_uid_of(cgroup)}};
+  Labels who{{"client", client.at("id").dump()},
+             {"pid", client.at("pid").dump()},
+             {"label", client.at("label")},
+             {"priority", client.at("priority").dump()},
+             {"container_id", container_id_of(cgroup)},
+             {"pod_uid", pod_uid_of(cgroup)}};
+  const json pod = client.value("pod", json::object());
+  for (const char* name : {"namespace", "pod", "container"}) {
+    if (pod.contains(name)) who.emplace_back(name, pod[name]);
+  }
   const json& counters = client.at("counters");
   page.add("heddle_program_managed", "gauge", "1: the program's launches are scheduled", who,
            client.at("managed") == true ? 1 : 0);
@@ -220,7 +224,8 @@ int fail_with(const std::string& what, ExitCode code) {
   return code;
 }
 
-// Anybody may ask the daemon: whoever serves strangers needs no more than that.
+// Anybody may ask the daemon: whoever serves strangers needs no more than that, unless they are to
+// read whose client each is.
 bool drop_privileges() {
   constexpr uid_t kNobody = 65534;
   if (geteuid() != 0) return true;
@@ -232,7 +237,7 @@ int serve(const MetricsOptions& options) {
       options.listen, "/metrics", "text/plain; version=0.0.4; charset=utf-8",
       [socket = options.socket] { return page_now(socket); });
   if (!made) return fail_with(made.error().message, kFailed);
-  if (!drop_privileges()) {
+  if (!options.all_users && !drop_privileges()) {
     return fail_with("cannot give up root's privileges; run it as another user", kFailed);
   }
   server::Request request;

@@ -11,8 +11,9 @@ namespace heddle::cli {
 
 struct MetricsOptions {
   std::string socket;
-  std::string listen;    // "ADDRESS:PORT", "" if nobody is to be served
-  std::string textfile;  // "" if none is to be written
+  std::string listen;      // "ADDRESS:PORT", "" if nobody is to be served
+  std::string textfile;    // "" if none is to be written
+  bool all_users = false;  // root that serves stays root, and so sees whose client each is
 };
 
 // All of it, from the daemon's answers to `status` and `ps`. Base units: seconds.
