@@ -3,16 +3,17 @@
 what they get, a plan places them, and neither slurmd's nor heddled's death loses one. Rules by
 cgroup are tried where Slurm can make cgroups: as root, with cgroup v1's freezer mounted."""
 
+import ctypes
 import json
 import os
 import pathlib
 import pwd
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fault"))
@@ -77,7 +78,8 @@ def free_ports(count):
 class Cluster:
     def __init__(self, where):
         self.where, self.folder, self.daemons = where, where.folder, {}
-        shutil.rmtree(self.folder / "state", ignore_errors=True)
+        shutil.rmtree(self.folder)
+        self.folder.mkdir()
         self.cgroups = os.geteuid() == 0 and os.access(FREEZER / "tasks", os.W_OK)
         where.env |= {"SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_EXIT_ERROR": "1",
                       "HEDDLE_SLURM_PAIRS": str(self.folder / "pairs")}
@@ -116,9 +118,6 @@ class Cluster:
             self.daemons[name] = subprocess.Popen(command, env=self.where.env, stdout=log,
                                                   stderr=log)
 
-    def start_slurmd(self, node):
-        self.start(node, "slurmd", "-D", "-N", node)
-
     def kill(self, name):
         self.daemons[name].kill()
         self.daemons[name].wait()
@@ -136,7 +135,7 @@ class Cluster:
     def up(self):
         self.start("slurmctld", "slurmctld", "-D")
         for node in NODES:
-            self.start_slurmd(node)
+            self.start(node, "slurmd", "-D", "-N", node)
         stage.wait_until(self.ready, 20, "two nodes of Slurm are idle")
 
     def submit(self, name, *options, command, **environment):
@@ -155,10 +154,16 @@ class Cluster:
                              f"job {job}: {states}")
 
     def close(self):
-        for name in ("slurmctld", *NODES):
-            if name in self.daemons and self.daemons[name].poll() is None:
-                self.daemons[name].terminate()
-                self.daemons[name].wait(10)
+        self.call("scancel", "-u", str(os.geteuid()), check=False)
+        try:
+            stage.wait_until(lambda: not self.call("squeue", "-h", check=False).stdout, 10,
+                             "Slurm has no job")
+        finally:
+            for name in self.daemons:
+                self.kill(name)
+            for node in NODES:  # cgroups of cgroup v1, which slurmd leaves
+                for folder, _, _ in os.walk(FREEZER / f"slurm_{node}", topdown=False):
+                    os.rmdir(folder)
 
 
 def check_refusals(cluster):
@@ -182,12 +187,15 @@ def demo(role, seconds):
 def check_jobs(cluster):
     """By the options and by the TaskProlog; slurmd and heddled die while the jobs run."""
     where = cluster.where
+    # The simulated GPU is a process of its first client: with a job's cgroup it would end.
+    os.environ.update(where.env)
+    expect(ctypes.CDLL(str(stage.SIM / "libcuda.so.1")).cuInit(0) == 0, "no simulated GPU")
     jobs = {
         "by_option": cluster.submit("by_option", "--heddle-class=latency", "--heddle-memory=25%",
-                                    command=demo("latency", 3), HEDDLE_LABEL="by_option"),
-        "by_prolog": cluster.submit("by_prolog", command=demo("batch", 3), HEDDLE_CLASS="batch",
+                                    command=demo("latency", 2), HEDDLE_LABEL="by_option"),
+        "by_prolog": cluster.submit("by_prolog", command=demo("batch", 2), HEDDLE_CLASS="batch",
                                     HEDDLE_LABEL="by_prolog"),
-        "by_partition": cluster.submit("by_partition", "-p", "training", command=demo("batch", 3),
+        "by_partition": cluster.submit("by_partition", "-p", "training", command=demo("batch", 2),
                                        HEDDLE_LABEL="by_partition"),
         "bare": cluster.submit("bare", command="env")}
     seen = stage.wait_until(
@@ -201,61 +209,71 @@ def check_jobs(cluster):
 
     for node in NODES:
         cluster.kill(node)
-    where.daemon.send_signal(signal.SIGKILL)
+    where.daemon.kill()
     where.daemon.wait()
+    killed_ns = time.monotonic_ns()
     where.respawn_daemon()
     for node in NODES:
-        cluster.start_slurmd(node)
-    stage.wait_until(lambda: len(clients(cluster)) == 3, 10, "the jobs attach again")
+        cluster.start(node, "slurmd", "-D", "-N", node)
     cluster.reach(jobs.values(), "COMPLETED")
     for name in set(jobs) - {"bare"}:
         result = json.loads((cluster.folder / f"{name}.out").read_text().splitlines()[-1])
-        expect(result["checksum_ok"], (name, result))
+        end_ns = result["begin_ns"] + result["seconds"] * 1e9
+        expect(result["checksum_ok"] and end_ns > killed_ns, (name, killed_ns, result))
     expect("LD_PRELOAD" not in (cluster.folder / "bare.out").read_text(), "bare was managed")
 
 
 def check_without_heddle(cluster):
-    """A word that nobody knows, or a node without heddle: the task runs, and says so."""
-    (cluster.folder / "heddle").rename(cluster.folder / "gone")
-    for option, environment in (("--heddle-class=batch", {}), ("-s", {"HEDDLE_CLASS": "batch"})):
-        done = cluster.call("srun", "--gres=shard:1", option, "echo", "ran", **environment)
-        expect("ran" in done.stdout.splitlines() and
-               "without heddle" in done.stdout + done.stderr, (option, done))
+    """A class that heddle does not know, or a node without heddle: the task runs, and says so."""
+    def runs(*options, **environment):
+        done = cluster.call("srun", "--gres=shard:1", *options, "echo", "ran", **environment)
+        said = done.stdout + done.stderr
+        expect("ran" in done.stdout.splitlines() and "without heddle" in said, (options, done))
+        return said
+
+    said = runs(HEDDLE_CLASS="turbo")
+    expect("{latency,batch}" in said, said)
+    (cluster.folder / "heddle").rename(cluster.folder / "moved")
+    runs("--heddle-class=batch")
+    runs(HEDDLE_CLASS="batch")
 
 
-def check_placing(cluster):
-    """Slurm alone puts a job on the first node; the plan's pairs put it beside its best neighbour."""
+def check_placing(cluster, planned, planning):
+    """The plan's pairs put a job beside its best neighbour; Slurm alone takes the first node."""
     pairs = cluster.folder / "pairs"
-    pairs.unlink(missing_ok=True)
 
-    def placed(program):
-        done = cluster.call("salloc", "--no-shell", "--gres=shard:1", f"--comment=heddle:{program}")
-        job = re.search(r"Granted job allocation (\d+)", done.stderr)[1]
-        return job, cluster.field(job, "NodeList")
+    def submitted(program):
+        return cluster.submit("placed", f"--comment=heddle:{program}", command="sleep 60")
 
-    first, here = placed("vgg16/32")
-    second, there = placed("mobilenetv2/1")
+    def places(*jobs):
+        cluster.reach(jobs, "RUNNING")
+        return [cluster.field(job, "NodeList") for job in jobs]
+
+    here, there = places(submitted("vgg16/32"), submitted("mobilenetv2/1"))
     expect({here, there} == set(NODES), "two jobs, two nodes")
-    alone, beside = placed("resnet50/32")
-    expect(beside == here, "without pairs.sh the job goes as it is: to the first node")
+    alone = submitted("vgg16/32")
+    expect(places(alone) == [here], "without pairs.sh the job goes as it is: to the first node")
     cluster.call("scancel", alone)
-    cluster.reach([alone], "CANCELLED", "COMPLETED")
-    cluster.call("sh", EXAMPLES / "pairs.sh", stage.DIST / "share/heddle/jobs/parvagpu", pairs,
-                 "vgg16/32", "mobilenetv2/1", "resnet50/32", HEDDLE=str(stage.HEDDLE))
-    planned, beside = placed("resnet50/32")
-    expect(beside == there, f"the plan's pairs: {pairs.read_text()}")
+    cluster.reach([alone], "CANCELLED")
+    expect(planning.wait(30) == 0, "pairs.sh failed")
+    pairs.write_text(planned.read_text())
+    by_plan = submitted("vgg16/32")
     pairs.write_text("pair vgg16/32")
-    broken, _ = placed("resnet50/32")
-    cluster.call("scancel", first, second, planned, broken)
+    by_broken_file = submitted("vgg16/32")
+    expect(places(by_plan, by_broken_file) == [there, here], planned.read_text())
 
 
 def check(cluster):
     cluster.where.start_daemon("priority", (EXAMPLES / "rules.toml").read_text())
     cluster.up()
+    planned = cluster.folder / "planned"
+    planning = subprocess.Popen(
+        ["sh", EXAMPLES / "pairs.sh", stage.DIST / "share/heddle/jobs/parvagpu", planned,
+         "vgg16/32", "mobilenetv2/1"], env=cluster.where.env | {"HEDDLE": str(stage.HEDDLE)})
     check_refusals(cluster)
     check_jobs(cluster)
     check_without_heddle(cluster)
-    check_placing(cluster)
+    check_placing(cluster, planned, planning)
 
 
 def main():
