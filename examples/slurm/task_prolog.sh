@@ -4,6 +4,11 @@
 # Whatever goes wrong, the task runs, without heddle, and its output says so.
 heddle=/opt/heddle/bin/heddle
 
+# The plugin, or the batch script that this step is of, has done it.
+case ${HEDDLE_CLASS:-}:${LD_PRELOAD:-} in
+  :*/libcuda.so.1*) exit 0 ;;
+esac
+
 # A site's own choice for jobs that name no class.
 case ${HEDDLE_CLASS:-}:${SLURM_JOB_PARTITION:-}:${SLURM_JOB_QOS:-} in
   :serving:* | :*:serving) HEDDLE_CLASS=latency ;;

@@ -107,7 +107,7 @@ class Cluster:
             config += (f"NodeName={node} NodeHostname={host} Port={port} CPUs=4 "
                        f"Gres=gpu:1,shard:2 Feature={node}\n")
         for name, text in {
-                "slurm.conf": config, "plugstack.conf": f"required {plugin} heddle={wrapper}\n",
+                "slurm.conf": config, "plugstack.conf": f"optional {plugin} heddle={wrapper}\n",
                 "gres.conf": "AutoDetect=off\nName=gpu File=/dev/zero\nName=shard Count=2\n",
                 "cgroup.conf": "CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n"}.items():
             (folder / name).write_text(text)
@@ -223,6 +223,23 @@ def check_jobs(cluster):
     expect("LD_PRELOAD" not in (cluster.folder / "bare.out").read_text(), "bare was managed")
 
 
+def check_environment(cluster):
+    """The plugin and the TaskProlog give a task what `heddle run` gives it."""
+    def given(*command, **environment):
+        said = cluster.call(*command, "env", **environment).stdout
+        entries = (line.split("=", 1) for line in said.splitlines() if "=" in line)
+        return {name: value for name, value in entries
+                if re.match("LD_|CUDA_DEVICE|HEDDLE_(?!CLASS)|SLURM_JOB_ID", name)}
+
+    wanted = given(stage.HEDDLE, "run", "-q", "--sim", "--class=batch", "--memory=1GiB", "--")
+    for options, environment in (
+            (["--heddle-class=batch", "--heddle-memory=1GiB"], {}),
+            ([], {"HEDDLE_CLASS": "batch", "HEDDLE_MEMORY": "1GiB"})):
+        task = given("srun", "--gres=shard:1", *options, **environment)
+        wanted["HEDDLE_RUN"] = f"slurm.{task.pop('SLURM_JOB_ID')}"
+        expect(task == wanted, (options, task, wanted))
+
+
 def check_without_heddle(cluster):
     """A class that heddle does not know, or a node without heddle: the task runs, and says so."""
     def runs(*options, **environment):
@@ -242,25 +259,24 @@ def check_placing(cluster, planned, planning):
     """The plan's pairs put a job beside its best neighbour; Slurm alone takes the first node."""
     pairs = cluster.folder / "pairs"
 
-    def submitted(program):
-        return cluster.submit("placed", f"--comment=heddle:{program}", command="sleep 60")
+    def submitted(program, command="true"):
+        return cluster.submit("placed", f"--comment=heddle:{program}", command=command)
 
-    def places(*jobs):
-        cluster.reach(jobs, "RUNNING")
+    def places(state, *jobs):
+        cluster.reach(jobs, state)
         return [cluster.field(job, "NodeList") for job in jobs]
 
-    here, there = places(submitted("vgg16/32"), submitted("mobilenetv2/1"))
+    residents = [submitted(program, "sleep 20") for program in ("vgg16/32", "mobilenetv2/1")]
+    here, there = places("RUNNING", *residents)
     expect({here, there} == set(NODES), "two jobs, two nodes")
-    alone = submitted("vgg16/32")
-    expect(places(alone) == [here], "without pairs.sh the job goes as it is: to the first node")
-    cluster.call("scancel", alone)
-    cluster.reach([alone], "CANCELLED")
+    expect(places("COMPLETED", submitted("vgg16/32")) == [here],
+           "without a plan the job goes as it is: to the first node")
     expect(planning.wait(30) == 0, "pairs.sh failed")
     pairs.write_text(planned.read_text())
     by_plan = submitted("vgg16/32")
     pairs.write_text("pair vgg16/32")
     by_broken_file = submitted("vgg16/32")
-    expect(places(by_plan, by_broken_file) == [there, here], planned.read_text())
+    expect(places("COMPLETED", by_plan, by_broken_file) == [there, here], planned.read_text())
 
 
 def check(cluster):
@@ -272,6 +288,7 @@ def check(cluster):
          "vgg16/32", "mobilenetv2/1"], env=cluster.where.env | {"HEDDLE": str(stage.HEDDLE)})
     check_refusals(cluster)
     check_jobs(cluster)
+    check_environment(cluster)
     check_without_heddle(cluster)
     check_placing(cluster, planned, planning)
 
