@@ -3,6 +3,7 @@
 what they get, a plan places them, and neither slurmd's nor heddled's death loses one. Rules by
 cgroup are tried where Slurm can make cgroups: as root, with cgroup v1's freezer mounted."""
 
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -221,6 +222,24 @@ def check_jobs(cluster):
     expect("LD_PRELOAD" not in (cluster.folder / "bare.out").read_text(), "bare was managed")
 
 
+def check_rule_of_v2(cluster):
+    """A process where Slurm puts jobs under cgroup v2; this Slurm makes cgroups of v1."""
+    root = next((r for r in (FREEZER.parent / "unified", FREEZER.parent)
+                 if os.access(r / "cgroup.procs", os.W_OK)), None)
+    if root is None:
+        return
+    job = root / "system.slice/heddle1_slurmstepd.scope/job_7/step_0/user"
+    job.mkdir(parents=True)
+    try:
+        done = cluster.call("sh", "-c", f"echo 0 >{job}/cgroup.procs && exec "
+                            f"{stage.HEDDLE} run --class=latency --sim -- true")
+        expect("Q1, rule slurm job (" in done.stderr, done)
+    finally:
+        with contextlib.suppress(OSError):  # system.slice may be others', too
+            for folder in (job, *job.parents):
+                folder.rmdir()
+
+
 def check_environment(cluster):
     """The plugin and the TaskProlog give a task what `heddle run` gives it."""
     def given(*command, **environment):
@@ -286,6 +305,7 @@ def check(cluster):
          "vgg16/32", "mobilenetv2/1"], env=cluster.where.env | {"HEDDLE": str(stage.HEDDLE)})
     check_refusals(cluster)
     check_jobs(cluster)
+    check_rule_of_v2(cluster)
     check_environment(cluster)
     check_without_heddle(cluster)
     check_placing(cluster, planned, planning)
