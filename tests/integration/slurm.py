@@ -26,7 +26,7 @@ NODES = ("heddle1", "heddle2")
 
 CONFIG = """
 ClusterName=heddle
-SlurmctldHost={host}
+SlurmctldHost={host}(127.0.0.1)
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/none
@@ -103,8 +103,8 @@ class Cluster:
             host=host, user=pwd.getpwuid(os.geteuid()).pw_name, ports=ports, folder=folder,
             proctrack="cgroup" if self.cgroups else "linuxproc", nodes=",".join(NODES))
         for node, port in zip(NODES, ports[1:]):
-            config += (f"NodeName={node} NodeHostname={host} Port={port} CPUs=4 "
-                       f"Gres=gpu:1,shard:2 Feature={node}\n")
+            config += (f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
+                       f"CPUs=4 Gres=gpu:1,shard:2 Feature={node}\n")
         for name, text in {
                 "slurm.conf": config, "plugstack.conf": f"optional {plugin} heddle={wrapper}\n",
                 "gres.conf": "AutoDetect=off\nName=gpu File=/dev/zero\nName=shard Count=2\n",
