@@ -10,6 +10,7 @@
 #   tests/setup.sh --packages   and rpm and lintian, for examples/packages/make.sh and its test
 #   tests/setup.sh --prometheus   and prometheus with its promtool, which the test of
 #                            `heddle metrics` scrapes and checks with
+#   tests/setup.sh --slurm   and Slurm, whose slurmctld and slurmd the test of examples/slurm starts
 #
 # Needs root or sudo for packages and debootstrap. HEDDLE_DEPS names another place than .deps.
 set -euo pipefail
@@ -21,8 +22,8 @@ check=false
 case ${1:-} in
   '') ;;
   --check) check=true ;;
-  --plots | --packages | --prometheus) ;;
-  *) echo "usage: tests/setup.sh [--check|--plots|--packages|--prometheus]" >&2; exit 2 ;;
+  --plots | --packages | --prometheus | --slurm) ;;
+  *) echo "usage: tests/setup.sh [--check|--plots|--packages|--prometheus|--slurm]" >&2; exit 2 ;;
 esac
 
 packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git python3
@@ -34,6 +35,7 @@ packages=(g++ cmake ninja-build pkg-config binutils dpkg-dev ca-certificates git
 [ "${1:-}" != --plots ] || packages+=(python3-matplotlib)
 [ "${1:-}" != --packages ] || packages+=(rpm lintian)
 [ "${1:-}" != --prometheus ] || packages+=(prometheus)
+[ "${1:-}" != --slurm ] || packages+=(slurmctld slurmd slurm-client libslurm-dev)
 sysroot_packages=(libc6 libc6-dev linux-libc-dev libstdc++-10-dev libstdc++6 libgcc-10-dev
   libgcc-s1 libcrypt1 libcrypt-dev)
 
