@@ -212,6 +212,20 @@ def sizes_table(path):
     return rows
 
 
+def coverage_table():
+    """Of what CUPTI saw launched, what passed the shim, by framework."""
+    rows = []
+    for _, document in load("coverage"):
+        for found in document["programs"].values():
+            cells = ["–"] * 3 + [found["outcome"]]
+            if found["outcome"] == "ok":
+                cells = [str(found["kernels"]), str(found["graphs"]), str(found["passed"]),
+                         f"{found['passed'] / found['launched']:.2%}"]
+            rows.append([found["about"], found["versions"] or "–", *cells])
+    header = ["", "versions", "kernels launched, by CUPTI", "graphs", "passed the shim", "coverage"]
+    return markdown(header, rows) if rows else "Not measured."
+
+
 # ---- gates ----
 
 SIDES = {"alone again": "alone again", "bare": "bare", "priority": "MPS + stream priority",
@@ -298,6 +312,7 @@ def tables():
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
+            "coverage": coverage_table(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **cells.tables(), **evaluate.tables(), **jobs.tables()}
