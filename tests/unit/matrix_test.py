@@ -235,8 +235,9 @@ class Cells(unittest.TestCase):
 
 class Coverage(unittest.TestCase):
     def row(self, launches, **more):
-        return coverage.row(row("coverage", launches=None, shim=shim(launches=launches, capturing=3),
-                                counted={"kernels": 47, "graphs": 4}) | more)
+        return coverage.row(row(
+            "coverage", launches=None, shim=shim(launches=launches, capturing=3),
+            counted={"kernels": 47, "graphs": 4}) | more)
 
     def test_a_launch_that_did_not_pass_the_shim_is_missing(self):
         found = self.row(47)
