@@ -46,13 +46,14 @@ def versions(name):
                      for module in modules if module in found)
 
 
-def row(cell):
-    """What one program's run says; `launched` is missing where nothing was counted."""
+def row(cell, by_cupti=True):
+    """What one program's run says; `launched` is missing where nothing was counted. `by_cupti`:
+    else the program's own count is taken."""
     if not verdicts.ok(cell):
         return {"outcome": cell["outcome"], "why": cell.get("error") or cell.get("reason", "")}
     known = verdicts.managed(cell)
-    counted = cell.get("counted") or {"kernels": cell["launches"] or 0, "graphs": 0}
-    if not known or not sum(counted.values()):
+    counted = cell.get("counted") if by_cupti else {"kernels": cell["launches"], "graphs": 0}
+    if not known or not counted:
         return {"outcome": "not counted", "why": cell.get("shim", {}).get("error", "")}
     ungated = {}
     for client in cell["shim"]["counters"]:
@@ -80,14 +81,16 @@ class Coverage(Session):
                     self.fail(problem)
                     return
             with concurrent.futures.ThreadPoolExecutor(len(programs)) as pool:
-                found = list(pool.map(lambda program: self.run_one(program, host), programs))
-        self.result["programs"] = {program.name: found for program, found in zip(programs, found)}
+                runs = [pool.submit(self.run_one, program, host) for program in programs]
+                for program, run in zip(programs, runs):
+                    self.result["programs"][program.name] = run.result()
+                    write(self.result, self.options.out)
 
     def run_one(self, program, host):
         condition = catalog.Condition("coverage", "present", counted=not self.options.sim)
         cell = cells.Cell(program, condition, host.folder / program.name, host,
                           min(program.timeout_s, self.options.timeout_s)).run()
-        found = {"about": program.about, "versions": versions(program.name), **row(cell)}
+        found = {"about": program.about, "versions": versions(program.name), **row(cell, condition.counted)}
         self.say(f"{program.name}: {found.get('passed', '-')} of {found.get('launched', '-')} "
                  f"launches passed the shim ({found['outcome']}) {found.get('why', '')[-300:]}")
         return found
@@ -118,7 +121,7 @@ def main():
     options, programs = parse(sys.argv[1:])
     coverage = Coverage(options)
     coverage.run(programs)
-    write(coverage.result, options.out)
+    write(coverage.result, options.out)  # also where nothing ran
     ran = [found for found in coverage.result["programs"].values() if found["outcome"] != "skipped"]
     return 0 if ran and all(whole(found) for found in ran) else 1
 
