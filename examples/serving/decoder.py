@@ -11,6 +11,7 @@ Neither touches CUDA before an object is made, so a process may import this and 
 """
 
 import ctypes
+import os
 import sys
 from pathlib import Path
 
@@ -91,8 +92,13 @@ class Torch:
 
     @staticmethod
     def load():
+        # `is_available` asks NVML, not CUDA: else what imports it could not fork any more.
+        os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
         sys.path.insert(0, str(WORKLOADS))
-        import llm
+        out = os.dup(1)
+        import llm  # takes standard output for itself
+        os.dup2(out, 1)
+        os.close(out)
         return llm
 
     def __init__(self):
@@ -127,12 +133,11 @@ MODELS = {"demo": Demo, "torch": Torch}
 
 
 def fine_tune(model):
-    out = sys.stdout  # before a library takes it
     trainer, steps = MODELS[model](), 0
     while True:
         trainer.train()
         steps += 1
-        print(steps, file=out, flush=True)
+        print(steps, flush=True)
 
 
 if __name__ == "__main__":

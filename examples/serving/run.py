@@ -27,6 +27,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness.processes import Daemon, HostError, Mps, NoMps, tail  # noqa: E402
+from harness.report import write  # noqa: E402
+from harness.session import add_origin, origin  # noqa: E402
 
 TOKENS = 8       # of a request
 LONG = 64        # of the one whose worker is killed
@@ -159,7 +161,7 @@ class Setting:
 
     def __init__(self, options, folder):
         self.model, self.seconds, self.policy = options.model, options.seconds, options.policy
-        self.sim, self.dist, self.folder = options.model == "demo", options.dist, folder
+        self.sim, self.dist, self.folder = options.sim, options.dist, folder
         self.server = (Mps if options.mps else NoMps)(folder / "mps")
         self.bare = self.env = os.environ | self.server.env
         if self.sim:
@@ -281,8 +283,8 @@ def parse():
     add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
     add("--json", type=Path, help="where to write the figures")
     options = parser.parse_args()
-    options.dist = options.dist.resolve()
-    return options
+    options.sim, options.commit = options.model == "demo", ""
+    return add_origin(options, "examples/serving/run.py", sys.argv[1:])
 
 
 def main():
@@ -297,8 +299,7 @@ def main():
             setting.close()
     print(table(setting.result, setting.sim))
     if options.json:
-        options.json.write_text(json.dumps(
-            {"mode": "simulated" if setting.sim else "real", "phases": setting.result}, indent=1))
+        write(origin(options, "serving") | {"phases": setting.result}, options.json)
     lost = [why for found in setting.result.values() for why in found["why"]]
     print(*lost, sep="\n", end="\n" if lost else "")
     return 1 if any(found["lost"] for found in setting.result.values()) else 0

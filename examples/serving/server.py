@@ -21,6 +21,7 @@ import os
 import signal
 import socket
 
+TRIES = 3  # a request that ends workers is not to end them all
 PR_SET_PDEATHSIG = 1
 
 
@@ -75,8 +76,13 @@ class Died(Exception):
 
 
 class Worker:
-    def __init__(self, pid, reader, writer):
-        self.pid, self.reader, self.writer, self.alive = pid, reader, writer, False
+    def __init__(self, pid):
+        self.pid, self.alive = pid, False
+
+    async def start(self, channel):
+        self.reader, self.writer = await asyncio.open_connection(sock=channel)
+        await self.obey()
+        self.alive = True
 
     async def tokens(self, **order):
         """The answers to an order; Died if they end before it is done."""
@@ -110,9 +116,8 @@ class Front:
 
     async def spawn(self):
         pid, ours = fork_worker(self.model)
-        worker = self.workers[pid] = Worker(pid, *await asyncio.open_connection(sock=ours))
-        await worker.obey()
-        worker.alive = True
+        worker = self.workers[pid] = Worker(pid)
+        await worker.start(ours)
         if (held := self.asleep) is not None:
             await worker.obey(do="sleep")
             if held is self.asleep:
@@ -121,12 +126,18 @@ class Front:
             await worker.obey(do="wake")  # the others were woken meanwhile
         self.idle.put_nowait(worker)
 
+    async def replace(self):
+        try:
+            await self.spawn()
+        except Died:
+            pass  # reap() has another
+
     def reap(self):
         for pid in list(self.workers):
             if os.waitpid(pid, os.WNOHANG)[0]:
                 self.workers.pop(pid).alive = False
                 self.replaced += 1
-                asyncio.get_running_loop().create_task(self.spawn())
+                asyncio.get_running_loop().create_task(self.replace())
 
     async def free(self):
         while not (worker := await self.idle.get()).alive:
@@ -135,7 +146,7 @@ class Front:
 
     async def generate(self, prompt, tokens, send):
         sent = 0
-        while True:
+        for _ in range(TRIES):
             worker, made = await self.free(), 0
             try:
                 async for token in worker.tokens(do="generate", prompt=prompt, tokens=tokens):
@@ -147,6 +158,7 @@ class Front:
                 continue
             self.idle.put_nowait(worker)
             return
+        send({"error": f"{TRIES} workers died of it; their errors are on the server's stderr"})
 
     async def sleep(self):
         """Returns once each worker, after its request, has given up its memory."""

@@ -4,6 +4,7 @@
 Programs of catalog.py run under heddle, all at once, each with a daemon of its own. CUPTI calls
 back on each launching entry point of the driver (programs/count_launches.cc): that is what was
 launched. What `heddle ps` knows of passed the shim. A graph's launch counts once on both sides.
+Launches before the shim has attached are not known: a program that begins at once has some.
 
     coverage.py --dist dist --out bench/results/coverage.json      then bench/table.py --write
     coverage.py --sim --out /tmp/coverage.json     the simulated GPU has no CUPTI: there the program
@@ -90,7 +91,8 @@ class Coverage(Session):
         condition = catalog.Condition("coverage", "present", counted=not self.options.sim)
         cell = cells.Cell(program, condition, host.folder / program.name, host,
                           min(program.timeout_s, self.options.timeout_s)).run()
-        found = {"about": program.about, "versions": versions(program.name), **row(cell, condition.counted)}
+        found = {"about": program.about, "versions": versions(program.name),
+                 **row(cell, condition.counted)}
         self.say(f"{program.name}: {found.get('passed', '-')} of {found.get('launched', '-')} "
                  f"launches passed the shim ({found['outcome']}) {found.get('why', '')[-300:]}")
         return found
