@@ -100,6 +100,15 @@ class Replica(Program):
     def say(self, method, path):
         return [line for _, line in self.ask(method, path)][-1]
 
+    def wait_until(self, condition):
+        """The /health of which it is true."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition(health := self.say("GET", "/health")):
+            if time.monotonic() > deadline:
+                raise HostError(f"{self.label} stays at {health}:\n{tail(self.log)}")
+            time.sleep(0.01)
+        return health
+
 
 class Requests:
     """What clients sent in a phase, and what became of it."""
@@ -228,13 +237,13 @@ class Setting:
         requests.one(replica, 0, LONG)
         for client in clients:
             client.join()
-        while len((health := replica.say("GET", "/health"))["workers"]) < CLIENTS:
-            time.sleep(0.01)
+        health = replica.wait_until(lambda health: len(health["workers"]) == CLIENTS)
         found = {"workers_replaced": health["replaced"], "workers_of_a_request": len(workers),
                  "memory_mib_awake": round(self.memory_mib(replica.label))}
         replica.say("POST", "/sleep")
         found["memory_mib_asleep"] = round(self.memory_mib(replica.label))
         clients = requests.clients(self.replicas, self.seconds / 4)
+        replica.wait_until(lambda health: health["waiting"] > 0)
         replica.say("POST", "/wake_up")
         for client in clients:
             client.join()
@@ -289,6 +298,7 @@ def parse():
 
 def main():
     options = parse()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started here ends
     with tempfile.TemporaryDirectory(prefix="heddle-", ignore_cleanup_errors=True) as folder:
         setting = Setting(options, Path(folder))
         try:

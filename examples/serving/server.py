@@ -5,7 +5,7 @@
 
     POST /generate {"prompt": 7, "tokens": 8}   a line of JSON for each token, as it is there
     POST /sleep, POST /wake_up                  workers give up their memory, and take it again
-    GET /health                                 {"workers": [PID...], "replaced": 0, "asleep": ...}
+    GET /health                                 {"workers": [PID...], "replaced": 0, ...}
 
 Prints "listening PORT" once all workers are ready. The front forks each worker before it imports a
 model, or with --import-first after it: either way CUDA is initialized in the worker alone. One that
@@ -112,7 +112,7 @@ class Front:
         self.model, self.count = options.model, options.workers
         self.idle, self.asleep, self.workers = asyncio.Queue(), None, {}
         self.turn = asyncio.Lock()  # sleep and wake up, one after the other
-        self.replaced = 0
+        self.replaced = self.waiting = 0
 
     async def spawn(self):
         pid, ours = fork_worker(self.model)
@@ -147,7 +147,9 @@ class Front:
     async def generate(self, prompt, tokens, send):
         sent = 0
         for _ in range(TRIES):
+            self.waiting += 1
             worker, made = await self.free(), 0
+            self.waiting -= 1
             try:
                 async for token in worker.tokens(do="generate", prompt=prompt, tokens=tokens):
                     made += 1
@@ -191,7 +193,8 @@ class Front:
 
     def health(self):
         return {"workers": [pid for pid, worker in self.workers.items() if worker.alive],
-                "replaced": self.replaced, "asleep": self.asleep is not None}
+                "replaced": self.replaced, "asleep": self.asleep is not None,
+                "waiting": self.waiting}
 
     async def serve(self, reader, writer):
         try:
