@@ -21,6 +21,7 @@ import jobs
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 
+NOT_MEASURED = "Not measured."
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
@@ -212,6 +213,33 @@ def sizes_table(path):
     return rows
 
 
+def coverage_table():
+    """Of what CUPTI saw launched, what passed the shim, by framework."""
+    rows = []
+    for _, document in load("coverage"):
+        for found in document["programs"].values():
+            cells = ["–"] * 3 + [found["outcome"]]
+            if found["outcome"] == "ok":
+                cells = [str(found["kernels"]), str(found["graphs"]), str(found["passed"]),
+                         f"{found['passed'] / found['launched']:.2%}"]
+            rows.append([found["about"], found["versions"] or "–", *cells])
+    header = ["", "versions", "kernels launched, by CUPTI", "graphs", "passed the shim", "coverage"]
+    return markdown(header, rows) if rows else NOT_MEASURED
+
+
+def serving_table():
+    """Of examples/serving/run.py."""
+    rows = []
+    for _, document in load("serving"):
+        rows += [[name, *(f"{found[f'{time}_{part}_ms']:.1f}"
+                          for time in ("ttft", "tbt") for part in ("p50", "p99")),
+                  str(found.get("job_per_s", "–")), str(found["requests"]), str(found["lost"])]
+                 for name, found in document["phases"].items()]
+    header = ["", "TTFT p50, ms", "p99", "TBT p50, ms", "p99", "job's steps a second",
+              "requests", "lost"]
+    return markdown(header, rows) if rows else NOT_MEASURED
+
+
 # ---- gates ----
 
 SIDES = {"alone again": "alone again", "bare": "bare", "priority": "MPS + stream priority",
@@ -298,6 +326,7 @@ def tables():
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
+            "coverage": coverage_table(), "serving": serving_table(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **cells.tables(), **evaluate.tables(), **jobs.tables()}

@@ -58,6 +58,8 @@ CATALOG = [
     torch("torch_compile", "torch.compile (inductor, Triton) and a Triton kernel", timeout_s=240),
     torch("torch_graphs", "PyTorch CUDA graphs, torch.compile reduce-overhead", timeout_s=240),
     torch("torch_dataloader", "training fed by forked DataLoader workers"),
+    Program("transformers", "transformers_decode.py", "transformers: a Llama decodes, eager",
+            timeout_s=150),
     Program("jax", "jax_arrays.py", "JAX: jitted training, convolution, FFT, sort", timeout_s=180),
     Program("cupy", "cupy_arrays.py", "CuPy: NVRTC, cuBLAS, cuFFT, a stream", timeout_s=120),
     Program("numba", "numba_kernels.py", "Numba kernels", timeout_s=90),

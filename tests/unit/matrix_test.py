@@ -11,6 +11,7 @@ sys.path.insert(0, str(ROOT / "tests/gpu"))
 
 import catalog  # noqa: E402
 import cells  # noqa: E402
+import coverage  # noqa: E402
 import matrix  # noqa: E402
 import verdicts  # noqa: E402
 
@@ -230,6 +231,25 @@ class Cells(unittest.TestCase):
         self.assertEqual(len(names), len(set(names)))
         for program in [*catalog.CATALOG, *catalog.MOCKS, catalog.BUSY]:
             self.assertTrue((catalog.PROGRAMS / program.source).is_file(), program.source)
+
+
+class Coverage(unittest.TestCase):
+    def row(self, launches, **more):
+        return coverage.row(row(
+            "coverage", launches=None, shim=shim(launches=launches, capturing=3),
+            counted={"kernels": 47, "graphs": 4}) | more)
+
+    def test_a_launch_that_did_not_pass_the_shim_is_missing(self):
+        found = self.row(47)
+        self.assertEqual((found["launched"], found["passed"]), (51, 50))
+        self.assertFalse(coverage.whole(found))
+        self.assertTrue(coverage.whole(self.row(48)))
+
+    def test_a_program_that_counted_nothing_covers_nothing(self):
+        found = self.row(48, counted=None)
+        self.assertEqual(found["outcome"], "not counted")
+        self.assertFalse(coverage.whole(found))
+        self.assertFalse(coverage.whole(self.row(48, outcome="hung")))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+#!/usr/bin/env python3
+"""examples/serving on the simulated GPU: a killed worker is replaced, a replica gives up its memory
+and takes it again, and no request is lost. Its figures are labelled simulated; none is judged."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests/fault"), str(ROOT / "examples/serving")]
+from decoder import MIB, Demo  # noqa: E402  (the folders are known only now)
+from setting import expect  # noqa: E402
+
+WORKERS = 2
+
+
+def main():
+    dist = os.environ.get("HEDDLE_DIST", ROOT / "dist")
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "result.json"
+        done = subprocess.run([sys.executable, ROOT / "examples/serving/run.py", "--seconds", "0.6",
+                               "--dist", dist, "--json", path], text=True, capture_output=True,
+                              timeout=50)
+        expect(done.returncode == 0, done)
+        result = json.loads(path.read_text())
+    expect(result["mode"] == "simulated" and done.stdout.startswith("simulated"), done.stdout)
+    phases = result["phases"]
+    expect(len(phases) == 4, phases)
+    for found in phases.values():
+        expect(found["lost"] == 0 and found["requests"] > 0, phases)
+    events = phases["killed, asleep, awake"]
+    expect(events["workers_replaced"] == 1 and events["workers_of_a_request"] == 2, events)
+    awake = WORKERS * (Demo.WEIGHTS + Demo.CACHE) // MIB
+    memory = [events[f"memory_mib_{when}"] for when in ("awake", "asleep", "awake_again")]
+    expect(memory == [awake, 0, awake], memory)
+
+
+main()
