@@ -2,12 +2,15 @@
 """Held on the GPU instead of asking: pairs under bare sharing, MPS with stream priority, heddle by
 asking and heddle with gates, in turn, on one GPU.
 
-    gates.py OUT.json [--budget-s 420] [--cells graph1,eager] [--tools DIR] [--sim] [--dist DIR]
+    gates.py OUT.json [--budget-s 420] [--cells graph1,eager] [--ways gates] [--tools DIR] [--sim]
+             [--dist DIR]
 
 Every process loads once; what is measured is told to it (workloads/switched.py). First come values:
 chains of iterations that must equal bare, and programs in DIR that check themselves (*_campaign).
 Then every cell once, in order, then once more while there is time. Figures are ÷ the same process
-alone. OUT.json is what bench/table.py reads; the samples lie beside it.
+alone; with --ways ÷ bare alone, which leaves the time to many requests. Over 5 000 of H in 200 s:
+--cells graph2 --ways gates --scale 1.5 --repetitions 7. OUT.json is what bench/table.py reads; the
+samples lie beside it.
 """
 
 import argparse
@@ -93,7 +96,7 @@ class Round:
                 for mode in self.modes.values():
                     mode.wait()  # the last one loads while values are compared
                 self.modes[name] = Mode(name, wanted, self.folder, self.options.dist,
-                                        self.options.sim)
+                                        self.options.sim, self.options.ways)
             for mode in self.modes.values():
                 self.compare(mode)
             self.write()
@@ -156,6 +159,8 @@ class Round:
         bare, again = ({job: mode.sides["bare"].ask("L", job=job, **chain) for job in jobs}
                        for _ in range(2))
         for way in ("gates", "ask"):  # what asking does matters where gates differ
+            if way not in mode.sides:
+                continue
             side, label = mode.sides[way], f"{mode.name} {way}"
             side.daemon.use("priority", {})
             before = side.counters("L")
@@ -221,13 +226,16 @@ class Round:
         # A launch-bound program differs from process to process; a graph that fills the GPU does
         # not. H's queue is the same in blocks that are as long.
         ways = mode.sides if h["kind"] == "eager" else ("bare", "gates")
+        if self.options.ways:
+            ways = ("bare",)
         if not tick:
             for what, way in [*(("alone", way) for way in ways), ("again", "bare")]:
                 block(what, way, "H", seconds)
-        for way in mode.sides if l["kind"] == "training" or not repetition else ways:
+        every = mode.sides if l["kind"] == "training" or not repetition else ways
+        for way in ways if self.options.ways else every:
             block("alone", way, "L", min(seconds, 1.2))
-        ways = [(way, 0) for way in mode.sides]
-        if mode.name == "mps" and not tick:
+        ways = [(way, 0) for way in self.options.ways or mode.sides]
+        if mode.name == "mps" and not tick and not self.options.ways:
             ways.append(("bare", -5))
             if load and repetition:
                 ways.remove(("bare", 0))  # there the queue only grows, which is told once
@@ -369,6 +377,7 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget-s", type=float, default=420)
     parser.add_argument("--cells", default="")
+    parser.add_argument("--ways", default="", help="beside only so: bare,ask,gates")
     parser.add_argument("--policies", default="", help="eager=gapfill;graph=priority")
     parser.add_argument("--tools", type=Path)
     parser.add_argument("--dist", type=Path, default=BENCH.parent / "dist")
@@ -379,6 +388,7 @@ def main():
     parser.add_argument("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
     parser.add_argument("--sim", action="store_true")
     options = parser.parse_args()
+    options.ways = [way for way in options.ways.split(",") if way]
     options.policies = dict(p.split("=", 1) for p in options.policies.split(";") if p)
     session.add_origin(options, "gates.py", sys.argv[1:])
     Round(options).run()

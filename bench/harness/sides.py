@@ -52,7 +52,7 @@ class Side:
         self.way, self.mode, self.daemon, self.jobs = way, mode, None, {}
         self.env = mode.server.env | PINNED | {"OMP_NUM_THREADS": "2"}
         if way != "bare":
-            lines = ["daemon.gates = true"] if way == "gates" else []
+            lines = [f"daemon.gates = {str(way == 'gates').lower()}"]
             self.daemon = Daemon(mode.dist, mode.folder / way, mode.name == "mps", self.env, lines)
             self.daemon.start()
             self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
@@ -142,16 +142,18 @@ class Side:
 
 
 class Mode:
-    """MPS or time-slicing, with its sides. `wanted`: {"H": [JOB, ...], "L": [JOB, ...]}"""
+    """MPS or time-slicing, with its sides. `wanted`: {"H": [JOB, ...], "L": [JOB, ...]}. `ways`:
+    these alone, and bare."""
 
-    def __init__(self, name, wanted, folder, dist, sim):
+    def __init__(self, name, wanted, folder, dist, sim, ways=()):
         self.name, self.wanted, self.folder = name, wanted, folder / name
         self.dist, self.sim, self.errors = dist, sim, []
         self.folder.mkdir(parents=True)
         self.server = (SimGpu(self.folder / "gpu", dist, name) if sim else
                        (Mps if name == "mps" else NoMps)(self.folder / "server"))
         self.server.start()
-        self.sides = {way: Side(way, self) for way in ("bare", "ask", "gates")}
+        self.sides = {way: Side(way, self) for way in ("bare", "ask", "gates")
+                      if not ways or way in ("bare", *ways)}
         self.threads = [threading.Thread(target=self.load, args=(side, role), daemon=True)
                         for side in self.sides.values() for role in "HL"]
         for thread in self.threads:

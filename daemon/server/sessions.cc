@@ -30,9 +30,11 @@ Clocks clocks_now() {
 }
 
 // "": its launches may wait on the GPU.
-const char* why_it_asks(const AttachMessage& message, const Config& config, const Terms& terms) {
+const char* why_it_asks(const AttachMessage& message, const Config& config,
+                        const Identity& identity) {
   if (!config.gates) return "[daemon] gates is false";
-  if (terms.fail_closed) return "its rule has it fail closed";
+  if (identity.terms.fail_closed) return "its rule has it fail closed";
+  if (!identity.sm_set.empty()) return "it keeps to some of the SMs";
   if (!message.gates)
     return "its shim has no gates: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
   return "";
@@ -198,13 +200,13 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.priority = grade.priority;
   identity.rule = grade.rule;
   identity.terms = grade.terms;
-  identity.asks_because = why_it_asks(message, config_, grade.terms);
-  identity.gates = identity.asks_because.empty();
   identity.sm_groups = message.sm_groups;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
     identity.sm_set = ipc::groups_of(*range, message.sm_groups);
     identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);
   }
+  identity.asks_because = why_it_asks(message, config_, identity);
+  identity.gates = identity.asks_because.empty();
   // Time-sliced an SM set keeps nobody's SMs free.
   if (mode_of(identity, config_.gpu_mode, mps_.watch().state()) != GpuMode::kTimeslice) {
     identity.has_sets = true;

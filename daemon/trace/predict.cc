@@ -33,7 +33,8 @@ bool is_launch(const Event& e) {
   const bool launch =
       e.launch.kind == core::LaunchKind::kKernel || e.launch.kind == core::LaunchKind::kGraph;
   if (e.kind == EventKind::kAsked) return launch;
-  return e.kind == EventKind::kPosted && launch && e.launch.ask_seq == 0 &&
+  const bool told = e.launch.ask_seq == 0 || e.launch.admission == core::Admission::kGated;
+  return e.kind == EventKind::kPosted && launch && told &&
          e.launch.admission != core::Admission::kSelfCapturing;
 }
 
@@ -104,6 +105,10 @@ class Scorer {
   }
 
   void on_launch(const core::Scheduler& core, Client& c, const Event& e) {
+    auto& launches = c.launches[e.launch.stream];
+    if (e.launch.admission == core::Admission::kGated && launches.contains(e.launch.stream_seq)) {
+      return;  // the first of its unit, which was asked about
+    }
     TaskPredictions& task = tasks_[c.task];
     const core::Outlook outlook = core.view().outlook(e.client, e.at, e.launch.kernel);
     if (task.launches++ == 0) {
@@ -115,8 +120,7 @@ class Scorer {
     }
     task.seconds = us(e.at - c.first) / 1e6;
     if (c.run_start == 0) c.run_start = e.at;
-    c.launches[e.launch.stream][e.launch.stream_seq] = {outlook.duration_us,
-                                                        outlook.duration_timed};
+    launches[e.launch.stream_seq] = {outlook.duration_us, outlook.duration_timed};
   }
 
   void on_completed(Client& c, const Event& e) {

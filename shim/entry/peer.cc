@@ -3,6 +3,7 @@
 // devices (memory.cc has the rest).
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
+#include "shim/entry/wait.h"
 
 using namespace heddle::shim;
 
@@ -26,9 +27,11 @@ using namespace heddle::shim;
     if (result == CUDA_SUCCESS) note_shared_event();     \
     return result;                                       \
   }
+// That is a mapping, which may wait for what runs.
 #define HEDDLE_PEER(name, parameters, arguments)         \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
+    const ImplicitWait wait;                             \
     const CUresult result = HEDDLE_REAL(name) arguments; \
     if (result == CUDA_SUCCESS) note_peer();             \
     return result;                                       \

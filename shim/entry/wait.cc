@@ -282,6 +282,13 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
     Wait wait(StreamRef{nullptr, per_thread});                                  \
     return wait.returned(HEDDLE_REAL(name)(to, from, bytes));                   \
   }
+// As far as is known they may wait for what runs, as frees and loads do.
+#define HEDDLE_MAY_WAIT(name, parameters, arguments) \
+  CUresult name parameters noexcept;                 \
+  CUresult name parameters noexcept {                \
+    const ImplicitWait wait;                         \
+    return HEDDLE_REAL(name) arguments;              \
+  }
 #pragma GCC visibility push(default)
 HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2, false)
 HEDDLE_COPY_FROM_HOST(cuMemcpyHtoD_v2_ptds, true)
@@ -290,6 +297,15 @@ HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2, false, (void* to, CUdeviceptr from, size_t 
 HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2, false, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
 HEDDLE_WAITING_COPY(cuMemcpyAtoH_v2_ptds, true, (void* to, CUarray from, size_t offset, size_t bytes), (to, from, offset, bytes))
 HEDDLE_WAITING_COPY(cuMemcpyDtoH_v2_ptds, true, (void* to, CUdeviceptr from, size_t bytes), (to, from, bytes))
+HEDDLE_MAY_WAIT(cuCtxDisablePeerAccess, (CUcontext peer), (peer))
+HEDDLE_MAY_WAIT(cuDestroyExternalMemory, (void* memory), (memory))
+HEDDLE_MAY_WAIT(cuIpcCloseMemHandle, (CUdeviceptr at), (at))
+HEDDLE_MAY_WAIT(cuLibraryLoadData, (CUlibrary* library, const void* code, void* options, void** values, unsigned count, void* library_options, void** library_values, unsigned library_count), (library, code, options, values, count, library_options, library_values, library_count))
+HEDDLE_MAY_WAIT(cuLibraryLoadFromFile, (CUlibrary* library, const char* file, void* options, void** values, unsigned count, void* library_options, void** library_values, unsigned library_count), (library, file, options, values, count, library_options, library_values, library_count))
+HEDDLE_MAY_WAIT(cuSurfObjectCreate, (unsigned long long* surface, const void* what), (surface, what))
+HEDDLE_MAY_WAIT(cuSurfObjectDestroy, (unsigned long long surface), (surface))
+HEDDLE_MAY_WAIT(cuTexObjectCreate, (unsigned long long* texture, const void* what, const void* how, const void* view), (texture, what, how, view))
+HEDDLE_MAY_WAIT(cuTexObjectDestroy, (unsigned long long texture), (texture))
 // clang-format on
 #pragma GCC visibility pop
 

@@ -136,6 +136,15 @@ TEST_F(Gates, PsSaysWhereLaunchesWait) {
   EXPECT_NE(ps().at(1)["asks_because"], "");
 }
 
+TEST_F(Gates, AClientThatKeepsToSomeSmsAsks) {
+  begin();
+  FakeClient on_set(config_.socket, {.sms = "25%", .gates = true});
+  ASSERT_TRUE(eventually([&] { return ps().size() == 2; }));
+  EXPECT_EQ(ps().at(1)["held"], "ask");
+  EXPECT_EQ(ps().at(1)["asks_because"], "it keeps to some of the SMs");
+  EXPECT_EQ(on_set.gates_descriptor(), -1);
+}
+
 TEST_F(Gates, ALeavingClientsLaunchesAreHeldNoMore) {
   begin();
   post(1);

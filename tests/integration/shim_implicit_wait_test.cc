@@ -8,10 +8,17 @@ namespace {
 
 using wire::Kind;
 
-constexpr const char* kCalls[] = {
-    "cuMemFree_v2",          "cuMemFreeHost",           "cuMemHostUnregister", "cuModuleLoad",
-    "cuModuleLoadData",      "cuModuleLoadDataEx",      "cuModuleUnload",      "cuLibraryUnload",
-    "cuModuleLoadFatBinary", "cuMipmappedArrayDestroy", "cuArrayDestroy"};
+constexpr const char* kCalls[] = {"cuMemFree_v2",           "cuMemFreeHost",
+                                  "cuMemHostUnregister",    "cuModuleLoad",
+                                  "cuModuleLoadData",       "cuModuleLoadDataEx",
+                                  "cuModuleUnload",         "cuLibraryUnload",
+                                  "cuModuleLoadFatBinary",  "cuMipmappedArrayDestroy",
+                                  "cuArrayDestroy",         "cuIpcCloseMemHandle",
+                                  "cuIpcOpenMemHandle_v2",  "cuCtxEnablePeerAccess",
+                                  "cuCtxDisablePeerAccess", "cuTexObjectCreate",
+                                  "cuTexObjectDestroy",     "cuSurfObjectCreate",
+                                  "cuSurfObjectDestroy",    "cuLibraryLoadData",
+                                  "cuLibraryLoadFromFile",  "cuDestroyExternalMemory"};
 
 std::vector<ipc::RecordFields> told_of(FakeDaemon& daemon, Application& app, const char* name) {
   daemon.records();

@@ -39,6 +39,9 @@ class Story {
     e.launch.stream_seq = ++seq_;
     event(e);
   }
+  // Of a unit at a gate, whose first launch the daemon asks the core about.
+  void ask_at_gate(core::TimeNs us) { at_gate(EventKind::kAsked, us, seq_ + 1); }
+  void launch_at_gate(core::TimeNs us) { at_gate(EventKind::kPosted, us, ++seq_); }
   void timed(core::TimeNs us, float duration_us) {
     Event e(EventKind::kCompleted, us * 1'000, 1);
     e.done = {seq_, duration_us, 0, Evidence::kMarker};
@@ -68,6 +71,14 @@ class Story {
   }
 
  private:
+  void at_gate(EventKind kind, core::TimeNs us, uint64_t seq) {
+    Event e(kind, us * 1'000, 1);
+    e.launch = {};
+    e.launch.stream_seq = seq;
+    e.launch.ask_seq = 1;
+    if (kind == EventKind::kPosted) e.launch.admission = core::Admission::kGated;
+    event(e);
+  }
   void event(const Event& e) {
     add(encoder_.event(e));
     ++records_;
@@ -129,6 +140,14 @@ TEST(TracePredict, CountsCallsThatFoundTheWorkOverThoughItWasThoughtBusy) {
   story.launch(1'000);
   story.wait(1'010, 1'012);  // of 100 predicted
   EXPECT_EQ(story.score().prompt_overrun, 1u);
+}
+
+TEST(TracePredict, CountsEachLaunchAtAGateOnce) {
+  Story story;
+  story.ask_at_gate(1'000);
+  story.launch_at_gate(1'010);
+  story.launch_at_gate(1'020);
+  EXPECT_EQ(story.score().launches, 2u);
 }
 
 TEST(TracePredict, JudgesNoQueueWithUnseenWorkInIt) {
