@@ -94,6 +94,7 @@ void Learning::meet_nodes(Client& c, const NodesBody& body, Promises& promises) 
                                         : part.metrics->get("us_profiled").value_or(0);
   }
   promises.learn_nodes(graph, parts);
+  c.known.profile_grown |= c.known.measured->profiled;  // a profile of before may lack them
 }
 
 KernelStats* Learning::find(uint32_t uid, uint64_t task, uint64_t kernel_id) {
