@@ -63,22 +63,6 @@ TEST_F(Shim, PostsLeasedLaunchesAndRegistersTheirKernelOnce) {
   EXPECT_EQ(launches[2].kernel, kernels[1].index);
 }
 
-TEST_F(Shim, RegistersAGraphWithItsKernelsBeforeIt) {
-  Application app(environment());
-  start(app, kLease);
-  EXPECT_EQ(app("graph_plain"), "0");
-  const auto kernels = daemon_.registrations();
-  ASSERT_EQ(kernels.size(), 3u);
-  EXPECT_EQ(kernels[0].name, "one_of_many");
-  EXPECT_EQ(kernels[1].name, "second_kernel");
-  const auto& nodes = kernels[2].nodes;
-  ASSERT_EQ(nodes.size(), 2u) << kernels[2].name;
-  EXPECT_GT(nodes.at(0), 1u);
-  EXPECT_EQ(nodes.at(1), 1u);
-  EXPECT_EQ(app("graph_plain"), "0");
-  EXPECT_TRUE(daemon_.registrations().empty()) << "the same graph";
-}
-
 TEST_F(Shim, ReportsMeasuredDurationsUntilTheKernelIsKnown) {
   Application app(environment());
   start(app, kLease);
