@@ -41,7 +41,7 @@ class GatedClient {
     kernel.id = 1;
     kernel.grid_blocks = 1;
     kernel.block_threads = 32;
-    engine.presence.register_kernel(*client_, kernel, now);
+    engine.presence.register_kernel(*client_, {kernel, {}}, now);
   }
 
   // Asks; once granted launches and begins to synchronize; is done. True in the second case.

@@ -136,6 +136,14 @@ struct RegisterKernel {
   staticSmemBytes @12 :UInt32;
   maxBlocksPerSm @13 :UInt32;      # occupancy; 0 if unknown
   isGraph @14 :Bool;
+  nodes @15 :List(GraphNode); # of a graph the kernels that it launches most often, kGraphNodes of
+                              # them; each was registered before it
+  otherNodes @16 :UInt32;     # kernel nodes beyond those
+}
+
+struct GraphNode {
+  kernel @0 :UInt32;  # index
+  count @1 :UInt32;   # nodes that launch it
 }
 
 struct Param {

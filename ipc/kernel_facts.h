@@ -48,6 +48,7 @@ inline constexpr KernelMetric kKernelMetrics[] = {
     {"dram_read_mb", "MB", "read from DRAM by a launch"},
     {"dram_write_mb", "MB", "written to DRAM during a launch"},
     {"l2_write_mb", "MB", "written to the L2 by a launch, fabric included"},
+    {"unknown_pct", "%", "time of a graph that is in kernels which nobody measured"},
 };
 inline constexpr size_t kKernelMetricCount = std::size(kKernelMetrics);
 static_assert(kKernelMetricCount <= 32, "KernelMetrics has a bit for each");

@@ -27,6 +27,9 @@ inline constexpr size_t kRecordBytes = 64;
 inline constexpr uint32_t kKernels = 8192;
 inline constexpr uint32_t kNoKernel = 0xffffffff;
 
+// Distinct kernels of a graph that the daemon is told of; of the others it is told the number.
+inline constexpr uint32_t kGraphNodes = 64;
+
 // Streams of one client that are told apart. Beyond it streams share slot kStreams - 1.
 inline constexpr uint32_t kStreams = 256;
 inline constexpr uint16_t kAllStreams = 0xffff;  // a completion that covers the whole device

@@ -173,3 +173,17 @@ test("a client that is alone may use all of a channel", function(t)
   s:run(200000)
   t.ok(s:stats("be").launches > 900, s:stats("be").launches .. " launches")
 end)
+
+test("a graph is held to its limit by its metrics", function(t)
+  local function launches(metrics)
+    local s = t.sim { policy = "ipc_budget.lua", mps = true }
+    s:client { name = "lc", priority = 0 }
+    s:client { name = "be", priority = 9, dram_max = 0.1 }
+    s:loop { client = "lc", us = 200, gap_us = 200, blocks = 66 }
+    s:loop { client = "be", us = 200, nodes = 10, kernel = "graph", metrics = metrics }
+    s:run(300000)
+    return s:stats("be").launches
+  end
+  local none, much = launches(), launches { dram_pct = 60 }
+  t.ok(much < none / 3, much .. " launches, and " .. none .. " of which nobody knows the use")
+end)

@@ -34,7 +34,9 @@ void Ceilings::give_back(Client& c, const Work& work, double ran_us) {
 void Ceilings::spend(Client& c, uint32_t kernel, double us) {
   if (!limits(c)) return;
   const Kernel* k = c.kernel(kernel);
-  c.ceiling.spend(k != nullptr ? promises_.use_here(*k, c.predict_us(kernel)) : nullptr, us);
+  if (k == nullptr) return c.ceiling.spend(nullptr, us);
+  c.ceiling.spend(promises_.use_here(*k, c.predict_us(kernel)), us * (1 - k->unknown()));
+  c.ceiling.spend(nullptr, us * k->unknown());
 }
 
 }  // namespace heddle::core

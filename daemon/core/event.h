@@ -51,6 +51,7 @@ enum class EventKind : uint16_t {
   kRecalled,   // body: launch, its stream, stream_seq and thread; a graph that was under way stands
                // at a gate inside. It is asked for again, with the same stream_seq
   kGatesLeft,  // its gates stand open for good; its launches ask from now on
+  kNodes,      // body: nodes; the kernels inside a graph, behind its kKernel and theirs
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -114,6 +115,19 @@ struct KernelBody : ipc::KernelFacts {
   uint32_t index;  // the client's own
 };
 
+// The kernels that a launch of a graph consists of.
+struct NodesBody {
+  static constexpr uint32_t kMost = 64;  // the most frequent
+  struct Node {
+    uint16_t kernel;  // client's index
+    uint16_t count;   // nodes that launch it
+  };
+  uint32_t graph;   // client's index
+  uint32_t count;   // of `nodes`
+  uint32_t others;  // kernel nodes that are not among them
+  Node nodes[kMost];
+};
+
 // A measured distribution of times; all zero if there were none.
 struct Summary {
   float mean_us;
@@ -175,6 +189,7 @@ struct Event {
   union {
     AttachedBody attached;
     KernelBody kernel;
+    NodesBody nodes;
     ProfileBody profile;
     LaunchBody launch;
     DoneBody done;
@@ -187,5 +202,6 @@ struct Event {
 };
 
 static_assert(std::is_trivially_copyable_v<Event>);
+static_assert(sizeof(NodesBody) <= sizeof(KernelBody), "an event gets no longer by it");
 
 }  // namespace heddle::core

@@ -77,6 +77,26 @@ void Learning::meet(Client& c, const KernelBody& body, Promises& promises) {
   }
 }
 
+void Learning::meet_nodes(Client& c, const NodesBody& body, Promises& promises) {
+  if (c.kernel(body.graph) == nullptr) return;
+  Kernel& graph = c.known.kernels[body.graph];
+  if (!graph.is_graph() || graph.stats == &c.known.unplaced) return;
+  std::vector<GraphPart> parts{{nullptr, 0, body.others}};
+  for (uint32_t i = 0; i < std::min(body.count, NodesBody::kMost); ++i) {
+    const NodesBody::Node& node = body.nodes[i];
+    GraphPart& part = parts.emplace_back(nullptr, 0, node.count);
+    if (c.kernel(node.kernel) == nullptr) continue;
+    Kernel& k = c.known.kernels[node.kernel];
+    if (k.is_graph() || k.stats == &c.known.unplaced) continue;
+    k.in_graph = true;
+    part.metrics = &k.stats->metrics;
+    part.us = k.stats->duration.known() ? k.stats->duration.us()
+                                        : part.metrics->get("us_profiled").value_or(0);
+  }
+  promises.learn_nodes(graph, parts);
+  c.known.profile_grown |= c.known.measured->profiled;  // a profile of before may lack them
+}
+
 KernelStats* Learning::find(uint32_t uid, uint64_t task, uint64_t kernel_id) {
   return table_.kernels.peek(uid, StatsTable::key(task, kernel_id));
 }
@@ -93,7 +113,7 @@ void Learning::profile(const Client& c, const ProfileBody& body, Promises& promi
   promises.learn_use(s, body.metrics);
   if (s.launches > 0) return;  // what this daemon saw itself is newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
-  if (s.profiled) return;
+  if (s.profiled || body.duration.count == 0) return;
   s.profiled = true;
   s.durations.restore(body.duration);
   s.gaps_launching.restore(body.gap_launching);
@@ -238,7 +258,9 @@ RunTimes Learning::runs(int priority) const {
 TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
   TaskProfile profile{c.who.task, c.known.measured->runs, {}};
   for (const Kernel& k : c.known.kernels) {
-    if (k.stats == nullptr || (profiled_only && !k.stats->profiled)) continue;
+    if (k.stats == nullptr || (profiled_only && !k.stats->profiled && !k.in_graph)) {
+      continue;
+    }
     if (k.stats == &c.known.unplaced) continue;  // what it says is of many kernels
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
@@ -247,7 +269,8 @@ TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
     out.gap_launching = k.stats->gaps_launching.summary();
     out.gap_synchronized = k.stats->gaps_synchronized.summary();
     out.after = k.stats->duration.after();
-    if (out.duration.count == 0) profile.kernels.pop_back();
+    // Of one that runs inside a graph only nobody has the time: it is there for its metrics.
+    if (out.duration.count == 0 && !k.in_graph) profile.kernels.pop_back();
   }
   return profile;
 }

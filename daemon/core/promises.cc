@@ -66,7 +66,8 @@ Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, d
     const Prediction p = predict(mixes, 0, model_);
     const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
     if (blocked || (mixes[0].use.any_known() && mixes[1].use.any_known())) {
-      entry.slowdown = p.slowdown;
+      const double unknown = !blocked && k != nullptr ? k->unknown() : 0;
+      entry.slowdown = p.slowdown + unknown * (kUnknownSlowdown - p.slowdown);
       entry.channel = p.binds;
     }
   }
@@ -143,6 +144,7 @@ void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) 
 
 // What it uses, taking `us` here: a profiler's run is longer. nullptr: nobody measured it.
 const Use* Promises::use_here(const Kernel& k, double us) {
+  if (k.by_nodes) return k.by_nodes->use.any_known() ? &k.by_nodes->use : nullptr;
   KernelStats& s = *k.stats;
   const bool apart = s.use_us != 0 && std::abs(us - s.use_us) > kUseApart * us;
   if (apart && us > 0 && k.facts.block_threads != 0) {
@@ -150,6 +152,17 @@ const Use* Promises::use_here(const Kernel& k, double us) {
     s.use_us = us;
   }
   return s.use.get();
+}
+
+// A probe measures a graph as a whole: that counts until each of its kernels was measured.
+void Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
+  GraphUse use = graph_use(parts, model_);
+  if (use.unknown > 0 && graph.stats->use != nullptr) return;
+  ipc::KernelMetrics metrics = graph.stats->metrics;
+  metrics.merge(use.metrics);
+  use.metrics = metrics;
+  graph.by_nodes = std::make_unique<GraphUse>(use);
+  prices_ = {};
 }
 
 void Promises::set_use(KernelStats& stats, const Use& use) {

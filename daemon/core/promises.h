@@ -36,6 +36,8 @@ class Promises {
   // What was measured of a kernel, and so what it uses of each channel; or that itself.
   void learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics);
   void set_use(KernelStats& stats, const Use& use);
+  // A graph uses what its kernels use, as far as somebody measured them.
+  void learn_nodes(Kernel& graph, std::span<const GraphPart> parts);
   // What the kernel uses, taking `us` here; nullptr: nobody measured it.
   const Use* use_here(const Kernel& kernel, double us);
 

@@ -70,6 +70,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kKernel:
         s.on_kernel(*c, e.kernel);
         break;
+      case EventKind::kNodes:
+        s.learning.meet_nodes(*c, e.nodes, s.promises);
+        break;
       case EventKind::kProfile:
         s.learning.profile(*c, e.profile, s.promises);
         break;

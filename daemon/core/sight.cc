@@ -14,7 +14,7 @@ void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& 
   if (const Kernel* k = c.kernel(kernel)) {
     if (k->stats->duration.known()) v.mean_us = k->stats->duration.us();
     v.facts = &k->facts;
-    v.metrics = &k->stats->metrics;
+    v.metrics = &k->metrics();
     v.launches = k->stats->launches;
     v.groups = &c.place.groups;
     v.wave_us = v.predicted_us / (k->is_graph() ? std::max(1u, k->facts.grid_blocks) : k->waves);

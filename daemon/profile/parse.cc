@@ -70,7 +70,7 @@ class Table {
     s.mean_us = static_cast<float>(inner.number("mean", kLongestUs));
     s.p50_us = static_cast<float>(inner.number("p50", kLongestUs));
     s.p90_us = static_cast<float>(inner.number("p90", kLongestUs));
-    s.count = inner.count("count", 1);
+    s.count = inner.count("count", required ? 0 : 1);
     if (s.p90_us < s.p50_us) inner.bad("p90", "no less than p50");
     inner.finish();
     return s;

@@ -72,8 +72,8 @@ std::string hex(uint64_t value) {
   return text;
 }
 
-void write(std::ostream& out, const char* key, const Summary& s) {
-  if (s.count == 0) return;
+void write(std::ostream& out, const char* key, const Summary& s, bool required = false) {
+  if (s.count == 0 && !required) return;
   out << key << " = { mean = " << number(static_cast<double>(s.mean_us))
       << ", p50 = " << number(static_cast<double>(s.p50_us))
       << ", p90 = " << number(static_cast<double>(s.p90_us)) << ", count = " << s.count << " }\n";
@@ -165,7 +165,7 @@ std::string format(const Profile& p) {
       out << fact.key << " = " << f.*fact.member << "\n";
     }
     write(out, "duration_us_after", k.after);
-    write(out, "duration_us", k.duration);
+    write(out, "duration_us", k.duration, true);
     write(out, "gap_launching_us", k.gap_launching);
     write(out, "gap_synchronized_us", k.gap_synchronized);
     write(out, "metrics", f.metrics);
@@ -258,6 +258,13 @@ bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from) {
     const auto it = known.find(k.facts.id);
     if (it == known.end()) {
       fresh.push_back(k);
+    } else if (k.duration.count > 0 && it->second->duration.count == 0) {
+      const ipc::KernelMetrics metrics = it->second->facts.metrics;
+      KernelProfile& own = *it->second;  // it ran inside a graph only, so far
+      own = k;
+      own.facts.metrics = metrics;
+      own.facts.metrics.merge(k.facts.metrics);
+      more = true;
     } else {
       more |= take_more(it->second->after, k.after);
     }

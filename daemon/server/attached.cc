@@ -400,14 +400,14 @@ void Client::set_sleep(ipc::Sleep sleep) {
   control_->sleeping.store(sleep, std::memory_order_seq_cst);
 }
 
-void Client::add_kernel(const core::KernelBody& kernel) {
-  if (kernel.index >= ipc::kKernels) {
+void Client::add_kernel(const KernelMessage& message) {
+  const uint32_t index = message.kernel.index;
+  if (index >= ipc::kKernels) {
     intake_.count_malformed();
     return;
   }
-  if (kernel.index >= kernels_.size()) kernels_.resize(kernel.index + 1);
-  auto& slot = kernels_[kernel.index];
-  slot = std::make_unique<core::KernelBody>(kernel);
+  if (index >= kernels_.size()) kernels_.resize(index + 1);
+  kernels_[index] = std::make_unique<KernelMessage>(message);
 }
 
 uint64_t Client::task() const { return task_key(identity_.label, identity_.command); }
@@ -453,7 +453,11 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
     if (!kernel) continue;
     core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
     known.device = gpu;
-    known.kernel = *kernel;
+    known.kernel = kernel->kernel;
+    if (!kernel->has_nodes()) continue;
+    core::Event& nodes = events.emplace_back(core::EventKind::kNodes, now, identity_.id);
+    nodes.device = gpu;
+    nodes.nodes = kernel->nodes;
   }
   return events;
 }

@@ -158,7 +158,7 @@ class Client {
   void allow_sparse(bool on);
   bool sparse() const { return control_->header.sparse.load(std::memory_order_relaxed) != 0; }
 
-  void add_kernel(const core::KernelBody& kernel);
+  void add_kernel(const KernelMessage& message);
   bool knows_kernel(uint32_t index) const {
     return index < kernels_.size() && kernels_[index] != nullptr;
   }
@@ -259,7 +259,7 @@ class Client {
   bool left_gates_ = false;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
-  std::vector<std::unique_ptr<core::KernelBody>> kernels_;
+  std::vector<std::unique_ptr<KernelMessage>> kernels_;
   GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
   bool leased_ = true, gated_ = false;

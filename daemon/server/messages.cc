@@ -84,8 +84,22 @@ uint32_t product(uint32_t x, uint32_t y, uint32_t z) {
   return static_cast<uint32_t>(std::min<uint64_t>(kMost, xy * std::min<uint64_t>(z, 1u << 31)));
 }
 
-core::KernelBody decode_kernel(wire::RegisterKernel::Reader in) {
-  core::KernelBody out{};
+core::NodesBody decode_nodes(wire::RegisterKernel::Reader in) {
+  constexpr uint32_t kCountMost = std::numeric_limits<uint16_t>::max();
+  core::NodesBody out{};
+  out.graph = in.getIndex();
+  out.others = in.getOtherNodes();
+  for (const wire::GraphNode::Reader node : in.getNodes()) {
+    if (out.count == out.kMost || node.getKernel() >= ipc::kKernels) continue;
+    out.nodes[out.count++] = {static_cast<uint16_t>(node.getKernel()),
+                              static_cast<uint16_t>(std::min(node.getCount(), kCountMost))};
+  }
+  return out;
+}
+
+KernelMessage decode_kernel(wire::RegisterKernel::Reader in) {
+  KernelMessage message{{}, decode_nodes(in)};
+  core::KernelBody& out = message.kernel;
   out.index = in.getIndex();
   out.id = in.getId();
   out.grid_blocks = product(in.getGridX(), in.getGridY(), in.getGridZ());
@@ -96,7 +110,7 @@ core::KernelBody decode_kernel(wire::RegisterKernel::Reader in) {
   out.max_blocks_per_sm = std::min(in.getMaxBlocksPerSm(), 64u);
   const std::string name = cut(in.getName(), sizeof out.name - 1);
   std::memcpy(out.name, name.data(), name.size());
-  return out;
+  return message;
 }
 
 Result<Message> decode_request(wire::Request::Reader in) {

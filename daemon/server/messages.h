@@ -53,6 +53,12 @@ struct MemoryNeed {
   bool release = false;
 };
 
+struct KernelMessage {
+  core::KernelBody kernel{};
+  core::NodesBody nodes{};
+  bool has_nodes() const { return kernel.block_threads == 0 && nodes.count + nodes.others > 0; }
+};
+
 struct Request {
   enum class Kind : uint8_t {
     kPs,
@@ -93,7 +99,7 @@ struct Request {
   MpsOrder mps = MpsOrder::kStatus;
 };
 
-using Message = std::variant<AttachMessage, core::KernelBody, Request, MemoryNeed>;
+using Message = std::variant<AttachMessage, KernelMessage, Request, MemoryNeed>;
 
 // `packet` must lie at an 8-byte boundary.
 Result<Message> decode_message(std::span<const std::byte> packet);

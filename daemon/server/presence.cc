@@ -35,14 +35,18 @@ void Presence::begin(Client& client, const core::Event& event) {
   client.set_contended(contention_.concerns(client));
 }
 
-void Presence::register_kernel(Client& client, const core::KernelBody& kernel, core::TimeNs now) {
-  client.add_kernel(kernel);
-  if (!client.managed() || !client.knows_kernel(kernel.index)) return;
+void Presence::register_kernel(Client& client, const KernelMessage& message, core::TimeNs now) {
+  client.add_kernel(message);
+  if (!client.managed() || !client.knows_kernel(message.kernel.index)) return;
   core::Event event(core::EventKind::kKernel, now, client.identity().id);
-  event.kernel = kernel;
+  event.kernel = message.kernel;
+  tell(client, event);
+  if (message.has_nodes()) {
+    event.kind = core::EventKind::kNodes;
+    event.nodes = message.nodes;
+    tell(client, event);
+  }
   devices_.for_each_of(client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-    event.device = gpu;
-    stepper_.step(scheduler, event);
     if (scheduler.view().full(client.identity().id) && !std::exchange(told_full_, true)) {
       log_.warning("learns_no_more",
                    {{"device", gpu},

@@ -100,7 +100,7 @@ bool Server::receive(Connection& connection) {
 void Server::on_message(Connection& connection, Message message) {
   Client* client = engine_.roster.find(connection.client);
   HEDDLE_FAULT_POINT("daemon: message decoded");
-  if (const auto* kernel = std::get_if<core::KernelBody>(&message)) {
+  if (const auto* kernel = std::get_if<KernelMessage>(&message)) {
     if (client != nullptr) engine_.presence.register_kernel(*client, *kernel, monotonic_now());
   } else if (const auto* need = std::get_if<MemoryNeed>(&message)) {
     if (client != nullptr) memory_.need(*client, *need);

@@ -94,6 +94,15 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       metrics(b.metrics);
       break;
     }
+    case EventKind::kNodes: {
+      const core::NodesBody& b = e.nodes;
+      for (const uint32_t value : {b.graph, b.others, b.count}) varint(value);
+      for (uint32_t i = 0; i < b.count; ++i) {
+        varint(b.nodes[i].kernel);
+        varint(b.nodes[i].count);
+      }
+      break;
+    }
     case EventKind::kProfile: {
       const core::ProfileBody& b = e.profile;
       u64(b.kernel_id);

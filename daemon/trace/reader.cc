@@ -142,6 +142,17 @@ void read_kernel(Fields& in, EventRecord& out) {
   read_metrics(in, b.metrics);
 }
 
+void read_nodes(Fields& in, core::NodesBody& b) {
+  b = {};
+  b.graph = in.number<uint32_t>();
+  b.others = in.number<uint32_t>();
+  b.count = static_cast<uint32_t>(in.varint(b.kMost));
+  for (uint32_t i = 0; i < b.count; ++i) {
+    b.nodes[i].kernel = in.number<uint16_t>();
+    b.nodes[i].count = in.number<uint16_t>();
+  }
+}
+
 void read_profile(Fields& in, core::ProfileBody& b) {
   b.kernel_id = in.u64();
   for (core::Summary* s : {&b.duration, &b.gap_launching, &b.gap_synchronized}) {
@@ -160,6 +171,8 @@ void read_event(Fields& in, EventRecord& out) {
       return read_attached(in, out);
     case EventKind::kKernel:
       return read_kernel(in, out);
+    case EventKind::kNodes:
+      return read_nodes(in, e.nodes);
     case EventKind::kProfile:
       return read_profile(in, e.profile);
     case EventKind::kPosted:
@@ -362,7 +375,7 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kGatesLeft)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kNodes)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;

@@ -22,6 +22,7 @@
 //                window_max_us priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text metrics     flags: bit 1 introduced
+//   kNodes       client graph others, how many; of each kernel count
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
 //                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count; before:u64 metrics
 //                metrics: how many; of each its place in ipc/kernel_facts.h and its value:f64
@@ -45,7 +46,7 @@
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
 // metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint, 9 no gates, 10 none of
-// issue_max, l2_max and dram_max.
+// issue_max, l2_max and dram_max, 11 no kNodes.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -61,7 +62,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 11;
+inline constexpr uint16_t kVersion = 12;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -67,6 +67,7 @@
 ---@field dram_read_mb number? # read from DRAM by a launch (MB); nil without it
 ---@field dram_write_mb number? # written to DRAM during a launch (MB); nil without it
 ---@field l2_write_mb number? # written to the L2 by a launch, fabric included (MB); nil without it
+---@field unknown_pct number? # time of a graph that is in kernels which nobody measured (%); nil without it
 
 ---@class Client
 ---@field id integer # its number in `heddle ps`

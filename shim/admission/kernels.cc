@@ -2,11 +2,11 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 
 #include "ipc/socket.h"
+#include "shim/admission/graph_sight.h"
 #include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
@@ -21,6 +21,9 @@ constexpr int kEntryBits = 14;
 constexpr size_t kEntries = size_t{1} << kEntryBits;
 static_assert(kEntries == 2 * ipc::kKernels);
 constexpr size_t kProbes = 64;
+// Kernels inside graphs leave the other half of the indices to what is launched by itself.
+constexpr uint32_t kInGraphsMax = ipc::kKernels / 2;
+constexpr size_t kNodeArena = size_t{1} << 15;  // a graph beyond it is told without its kernels
 // For the next daemon, which is told no names that found no room here, only IDs.
 constexpr size_t kNameArenaBytes = 1 << 20;
 constexpr uint64_t kFreeTag = 0;
@@ -57,6 +60,9 @@ struct Registered {
   uint32_t static_smem_bytes = 0;
   uint32_t blocks_per_sm = 0;
   uint32_t graph_nodes = 0;
+  uint32_t first_node = 0;  // in the arena of nodes
+  uint32_t node_count = 0;
+  uint32_t other_nodes = 0;
 };
 
 constinit Known entries[kEntries];
@@ -65,6 +71,8 @@ constinit std::atomic<uint32_t> registered{0};
 constinit uint16_t by_id[kEntries] = {};  // index + 1, open addressing by kernel ID
 constinit char names[kNameArenaBytes] = {};
 constinit size_t names_used = 0;
+constinit GraphNode graph_nodes[kNodeArena] = {};
+constinit uint32_t graph_nodes_used = 0;
 constinit Spin registry_lock;
 constinit Spin telling_lock;  // held while the daemon is told of a kernel
 
@@ -117,15 +125,6 @@ struct Sight {
   CUmodule module = nullptr;
   bool exempt = false;
 };
-
-// Collectives spin for their peers: holding one rank back would hang the set.
-bool is_exempt(const char* name) {
-  for (const char* part : {"ncclDevKernel", "ncclKernel", "ncclSym", "nvshmem", "allreduce",
-                           "all_reduce", "cross_device_reduce"}) {
-    if (strcasestr(name, part) != nullptr) return true;
-  }
-  return false;
-}
 
 // A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it.
 CUfunction resolve(void* handle, const char*& name) {
@@ -196,7 +195,9 @@ KernelFacts facts_of(uint32_t index) {
           r.registers,
           r.static_smem_bytes,
           r.blocks_per_sm,
-          r.graph_nodes};
+          r.graph_nodes,
+          {graph_nodes + r.first_node, r.node_count},
+          r.other_nodes};
 }
 
 // The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
@@ -212,6 +213,9 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
   const bool fits = facts.name.size() < kNameArenaBytes - names_used;
   const size_t length = fits ? facts.name.size() : 0;
   memcpy(names + names_used, facts.name.data(), length);
+  const bool nodes_fit = facts.nodes.size() <= kNodeArena - graph_nodes_used;
+  const size_t nodes = nodes_fit ? facts.nodes.size() : 0;
+  std::copy_n(facts.nodes.begin(), nodes, graph_nodes + graph_nodes_used);
   registry[index] = {facts.id,
                      static_cast<uint32_t>(names_used),
                      static_cast<uint32_t>(length),
@@ -219,8 +223,12 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
                      facts.registers,
                      facts.static_smem_bytes,
                      facts.blocks_per_sm,
-                     facts.graph_nodes};
+                     facts.graph_nodes,
+                     graph_nodes_used,
+                     static_cast<uint32_t>(nodes),
+                     facts.other_nodes};
   names_used += length;
+  graph_nodes_used += static_cast<uint32_t>(nodes);
   by_id[place] = static_cast<uint16_t>(index + 1);
   registered.store(index + 1, std::memory_order_release);
   is_new = true;
@@ -336,69 +344,31 @@ namespace {
 
 namespace {
 
-// What a graph's nodes are, those of its children included.
-class GraphSight {
- public:
-  bool look_at(CUgraph graph, int depth = 0) {
-    size_t count = 0;
-    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS) return false;
-    nodes_ += count;
-    hash_ = depth == 0 ? count : XXH3_64bits_withSeed(&count, sizeof count, hash_);
-    size_t seen = std::min(count, kNodesMax);
-    const size_t bytes = seen * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
-    if (seen == 0) return true;
-    // Not on the stack, which may be small; nor from the application's heap.
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return true;
-    const auto nodes = static_cast<CUgraphNode*>(memory);
-    if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
-    // A handle is a pointer.
-    seen = std::min(seen, bytes / sizeof(CUgraphNode));  // NOLINT(bugprone-sizeof-expression)
-    for (size_t i = 0; i < seen; ++i) look_at(nodes[i], depth);
-    munmap(memory, bytes);
-    return true;
+// The index of a graph's kernel, which is met as if it were launched.
+uint32_t index_in_graph(Session* session, const NodeCount& node) {
+  const uint64_t tag = tag_of(node.handle, Words(node.shape));
+  KernelRef kernel;
+  if (find(tag, node.handle, Words(node.shape), kernel)) return kernel.index;
+  if (registered.load(std::memory_order_relaxed) >= kInGraphsMax) return ipc::kNoKernel;
+  Sight sight;
+  look_at_kernel(node.handle, node.shape, sight);
+  return add(session, tag, node.handle, sight).index;
+}
+
+// Fills `nodes` with the kernels that the graph launches most often.
+void meet_nodes(Session* session, NodeCounts& counts, std::span<GraphNode> nodes,
+                KernelFacts& graph) {
+  size_t met = 0;
+  uint64_t others = counts.total();
+  for (const NodeCount& node : counts.most_frequent(nodes.size())) {
+    const uint32_t kernel = index_in_graph(session, node);
+    if (kernel == ipc::kNoKernel) continue;
+    nodes[met++] = {kernel, node.count};
+    others -= node.count;
   }
-
-  uint64_t hash() const { return hash_; }
-  uint64_t nodes() const { return nodes_; }
-  bool exempt() const { return exempt_; }
-
- private:
-  // The rest counts by number only, and so do graphs that are deeper down.
-  static constexpr size_t kNodesMax = size_t{1} << 20;
-  static constexpr int kDepthMax = 8;
-
-  void look_at(CUgraphNode node, int depth) {
-    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
-    if (HEDDLE_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) return;
-    hash_ = XXH3_64bits_withSeed(&type, sizeof type, hash_);
-    exempt_ |=
-        type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
-    CUgraph child = nullptr;
-    if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < kDepthMax &&
-        HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
-      look_at(child, depth + 1);
-    }
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
-  }
-
-  void look_at_kernel_of(CUgraphNode node) {
-    CUDA_KERNEL_NODE_PARAMS_v2 params{};
-    if (HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS) return;
-    hash_ = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash_);
-    const char* name = nullptr;
-    const bool named = params.func != nullptr
-                           ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS
-                           : HEDDLE_REAL(cuKernelGetName)(&name, params.kern) == CUDA_SUCCESS;
-    if (!named || name == nullptr) return;
-    hash_ = XXH3_64bits_withSeed(name, strlen(name), hash_);
-    exempt_ |= is_exempt(name);
-  }
-
-  uint64_t hash_ = 0;
-  uint64_t nodes_ = 0;
-  bool exempt_ = false;
-};
+  graph.nodes = nodes.first(met);
+  graph.other_nodes = static_cast<uint32_t>(std::min<uint64_t>(others, UINT32_MAX));
+}
 
 }  // namespace
 
@@ -413,7 +383,10 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
   purge_handle(exec);
   // A session's socket is not ours to use outside a stay; the next launch is one.
   const Inside in;
-  add(in ? &in.session() : nullptr, tag_of(exec, Words(sight.facts.shape)), exec, sight);
+  Session* const session = in ? &in.session() : nullptr;
+  GraphNode nodes[ipc::kGraphNodes];
+  meet_nodes(session, look.kernels(), nodes, sight.facts);
+  add(session, tag_of(exec, Words(sight.facts.shape)), exec, sight);
 }
 
 void purge_module(CUmodule module) {

@@ -75,7 +75,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
 }
 
 void build_kernel(Packet& packet, const KernelFacts& facts) {
-  constexpr size_t kRoom = 2 * ipc::kKernelNameBytes;
+  constexpr size_t kRoom = 2 * ipc::kKernelNameBytes + (ipc::kGraphNodes + 1) * sizeof(GraphNode);
   build(packet, kRoom, [&](wire::Message::Builder message) {
     auto kernel = message.initRegisterKernel();
     kernel.setIndex(facts.index);
@@ -94,6 +94,13 @@ void build_kernel(Packet& packet, const KernelFacts& facts) {
     kernel.setStaticSmemBytes(facts.static_smem_bytes);
     kernel.setMaxBlocksPerSm(facts.blocks_per_sm);
     kernel.setIsGraph(graph);
+    if (!graph) return;
+    auto nodes = kernel.initNodes(static_cast<unsigned>(facts.nodes.size()));
+    for (unsigned i = 0; i < nodes.size(); ++i) {
+      nodes[i].setKernel(facts.nodes[i].kernel);
+      nodes[i].setCount(facts.nodes[i].count);
+    }
+    kernel.setOtherNodes(facts.other_nodes);
   });
 }
 

@@ -44,6 +44,12 @@ struct MemoryNeed {
   bool release = false;
 };
 
+// A kernel of a graph, and how many of its nodes launch it.
+struct GraphNode {
+  uint32_t kernel = 0;  // index
+  uint32_t count = 0;
+};
+
 struct KernelFacts {
   uint64_t id = 0;
   std::string_view name;
@@ -52,7 +58,9 @@ struct KernelFacts {
   uint32_t registers = 0;
   uint32_t static_smem_bytes = 0;
   uint32_t blocks_per_sm = 0;
-  uint32_t graph_nodes = 0;  // 0: no graph
+  uint32_t graph_nodes = 0;            // 0: no graph
+  std::span<const GraphNode> nodes{};  // ipc::kGraphNodes at most
+  uint32_t other_nodes = 0;            // kernel nodes beyond those
 };
 
 struct alignas(8) Packet {

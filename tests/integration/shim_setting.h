@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@ struct Registration {
   uint32_t index;
   uint64_t id;
   std::string name;
+  std::map<uint32_t, uint32_t> nodes;  // of a graph: how many launch the kernel of that index
 };
 
 // Serves one client at a time, on the test's own thread: nothing happens but inside its calls.

@@ -163,6 +163,81 @@ TEST_F(CeilingOfAClientTest, EndsWithItsRule) {
   EXPECT_FALSE(waits().withheld);
 }
 
+// The graph takes 1 ms and launches kernel 7 three times and another one once.
+class GraphUnderACeilingTest : public CeilingOfAClientTest {
+ protected:
+  void SetUp() override {
+    attach(1, 5);
+    attach(2, 5);
+    measured_kernel(1, 7, 40);
+    kernel(2, 2, 8);
+    graph(0, {{1, 3}, {2, 1}});
+    teach(2, 1'000, 100);
+    limit(0.1F);
+  }
+  void measured_kernel(uint32_t index, uint64_t id, double dram_pct) {
+    Event e(EventKind::kKernel, now_, 2);
+    e.kernel = {{id, 132, 128, 0, 0, 0, 0, "", {}}, index};
+    e.kernel.metrics.set(ipc::metric_of("dram_pct"), dram_pct);
+    e.kernel.metrics.set(ipc::metric_of("us_profiled"), 10);
+    step(e);
+  }
+  void graph(uint32_t index, const std::vector<NodesBody::Node>& nodes, uint32_t others = 0) {
+    Event e(EventKind::kKernel, now_, 2);
+    e.kernel = {{99, 4, 0, 0, 0, 0, 0, "", {}}, index};
+    step(e);
+    e.kind = EventKind::kNodes;
+    e.nodes = {index, static_cast<uint32_t>(nodes.size()), others, {}};
+    std::copy(nodes.begin(), nodes.end(), e.nodes.nodes);
+    step(e);
+  }
+  // Beside client 1, for 0.2 s.
+  CeilingStatus told() {
+    for (int i = 0; i < 200; ++i) {
+      post(1);
+      post(2);
+      tick(1'000 * kUs);
+      done(2, 1'000);
+    }
+    for (const ClientStatus& c : core_->view().clients()) {
+      if (c.view.id == 2) return c.ceilings.back();
+    }
+    return {};
+  }
+};
+
+TEST_F(GraphUnderACeilingTest, PaysForTheKernelsThatWereMeasuredAndTellsTheRestUnknown) {
+  const CeilingStatus dram = told();
+  ASSERT_TRUE(dram.use);
+  EXPECT_NEAR(dram.unknown, 0.25, 0.01);
+  EXPECT_NEAR(*dram.use, 0.75 * 40 / DeviceModel{}.dram_peak_pct, 0.02);
+}
+
+TEST_F(GraphUnderACeilingTest, PaysTheMeanOfKernelsThatAreAllMeasured) {
+  measured_kernel(2, 8, 0);
+  graph(0, {{1, 3}, {2, 1}});
+  const CeilingStatus dram = told();
+  ASSERT_TRUE(dram.use);
+  EXPECT_EQ(dram.unknown, 0);
+  EXPECT_NEAR(*dram.use, 0.75 * 40 / DeviceModel{}.dram_peak_pct, 0.02);
+}
+
+// What a probe measured is of the graph as a whole.
+TEST_F(GraphUnderACeilingTest, HasItsOwnUseUntilEachOfItsKernelsIsMeasured) {
+  core_->set_use(0, 2, 99, use_of_dram(0.2F));
+  graph(0, {{1, 3}, {2, 1}});
+  const CeilingStatus dram = told();
+  ASSERT_TRUE(dram.use);
+  EXPECT_EQ(dram.unknown, 0);
+  EXPECT_NEAR(*dram.use, 0.2, 0.01);
+}
+
+TEST_F(GraphUnderACeilingTest, IsUnknownWithoutAMeasuredKernel) {
+  graph(0, {{2, 1}, {2'000, 1}, {0, 1}}, 7);
+  EXPECT_FALSE(told().use);
+  EXPECT_EQ(told().unknown, 1);
+}
+
 // What goes first is of client 2, which owes for it then.
 class OwingClientTest : public CeilingOfAClientTest {
  protected:

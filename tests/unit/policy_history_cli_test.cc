@@ -104,5 +104,30 @@ TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
   EXPECT_EQ(told(4).find("promise"), std::string::npos);
 }
 
+TEST(ExplainClient, HearsHowToMeasureWhatIsUnknown) {
+  const auto told = [](double unknown) {
+    const json ceiling{{"channel", "dram"}, {"max", 0.3}, {"use", 0.1}, {"unknown", unknown}};
+    const json client{{"id", 1},
+                      {"pid", 2},
+                      {"label", "train"},
+                      {"priority_text", "Q9"},
+                      {"command", "python3 train.py"},
+                      {"devices", {{{"device", 0}, {"ceilings", {ceiling}}}}}};
+    const json answer{{"devices",
+                       {{{"device", 0},
+                         {"granted", 0},
+                         {"waited", 0},
+                         {"now", json::array()},
+                         {"past", json::array()}}}}};
+    std::ostringstream out;
+    print_explanation(out, client, answer);
+    return out.str();
+  };
+  EXPECT_NE(told(0.25).find("heddle profile collect-metrics -- python3 train.py;"),
+            std::string::npos)
+      << told(0.25);
+  EXPECT_EQ(told(0).find("collect-metrics"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace heddle::cli

@@ -44,6 +44,22 @@ TEST(Profile, GivesBackWhatWasWritten) {
   EXPECT_EQ(read->task.kernels[1].after[1].count, 20u);
 }
 
+// It runs inside graphs alone: nobody timed it, and a profiler measured it.
+TEST(Profile, KernelWithoutATimeOfItsOwnKeepsItsMetricsUntilItIsTimed) {
+  Profile p = profile();
+  core::KernelProfile& inside = p.task.kernels[0];
+  inside.duration = inside.gap_launching = {};
+  const Result<Profile> read = parse(format(p), "p.toml");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->task.kernels[0].duration.count, 0u);
+  core::TaskProfile task = read->task;
+  const core::TaskProfile later{task.task, 100, {kernel(1, "a_gemm", 7)}};
+  EXPECT_TRUE(add_kernels(task, later));
+  EXPECT_EQ(task.kernels[0].duration.mean_us, 7);
+  EXPECT_EQ(task.kernels[0].facts.metrics.get("ipc"), 1.75);
+  EXPECT_FALSE(add_kernels(task, later));
+}
+
 TEST(Profile, OfVersion1IsRead) {
   Profile old = profile();
   old.task.kernels[1].after.clear();
@@ -67,7 +83,7 @@ TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
       {"mean = 12.34", "mean = -1", "p.toml:22: mean must be a number"},
       {"mean = 12.34", "mean = nan", "p.toml:22: mean must be a number"},
       {"p90 = 24.68", "p90 = 1", "p.toml:22: p90 must be no less than p50"},
-      {"count = 32", "count = 0", "p.toml:22: count must be a whole number from 1"},
+      {"count = 300", "count = 0", "p.toml:23: count must be a whole number from 1"},
       {"id = \"0000000000000002\"", "id = \"0000000000000001\"", "p.toml:27: id must be of a"},
       {"grid_blocks = 512\n", "", "p.toml:13: grid_blocks is missing"},
       {"driver = ", "driver ", "p.toml:4: "},

@@ -1,4 +1,6 @@
 // The parts of the server that need neither loop nor socket.
+#include <capnp/message.h>
+#include <capnp/serialize.h>
 #include <gtest/gtest.h>
 #include <limits.h>
 #include <linux/futex.h>
@@ -21,6 +23,7 @@
 #include "daemon/server/intake.h"
 #include "daemon/server/log.h"
 #include "daemon/server/messages.h"
+#include "ipc/heddle.capnp.h"
 #include "ipc/slot.h"
 #include "ipc/sparse.h"
 
@@ -130,6 +133,32 @@ TEST(Messages, RequestsSurviveTheWire) {
   const Result<Message> message = decode_message(packet);
   ASSERT_TRUE(message);
   EXPECT_EQ(std::get<Request>(*message).params, request.params);
+}
+
+TEST(Messages, AGraphsKernelsAreBoundedAndOfTheTable) {
+  capnp::MallocMessageBuilder builder;
+  auto graph = builder.initRoot<wire::Message>().initRegisterKernel();
+  graph.setIndex(2);
+  graph.setGridX(300);
+  graph.setGridY(1);
+  graph.setGridZ(1);
+  auto nodes = graph.initNodes(100);
+  for (unsigned i = 0; i < nodes.size(); ++i) {
+    nodes[i].setKernel(i == 1 ? ipc::kKernels : i);
+    nodes[i].setCount(70'000);
+  }
+  graph.setOtherNodes(44);
+  const auto words = capnp::messageToFlatArray(builder);
+  const Result<Message> message =
+      decode_message(std::as_bytes(std::span(words.asBytes().begin(), words.asBytes().size())));
+  ASSERT_TRUE(message);
+  const auto& kernel = std::get<KernelMessage>(*message);
+  EXPECT_TRUE(kernel.has_nodes());
+  EXPECT_EQ(kernel.nodes.graph, 2u);
+  EXPECT_EQ(kernel.nodes.others, 44u);
+  ASSERT_EQ(kernel.nodes.count, core::NodesBody::kMost);
+  EXPECT_EQ(kernel.nodes.nodes[1].kernel, 2u) << "an index beyond the table is no kernel's";
+  EXPECT_EQ(kernel.nodes.nodes[1].count, 65'535u);
 }
 
 TEST(Messages, AnyBytesAreAnErrorOrAMessageButNeverMore) {

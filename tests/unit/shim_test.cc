@@ -10,6 +10,7 @@
 #include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ipc/heddle.capnp.h"
 #include "shim/admission/gate.h"
@@ -120,9 +121,14 @@ TEST(ShimMessages, KernelCarriesItsShape) {
   });
 }
 
-TEST(ShimMessages, AGraphsGridIsItsNodes) {
+TEST(ShimMessages, AGraphsGridIsItsNodesAndItCarriesItsKernels) {
   KernelFacts graph{77, "graph:4d", {}, 9};
   graph.graph_nodes = 300;
+  const std::vector<GraphNode> nodes(ipc::kGraphNodes, {8191, 65535});
+  const std::string longest(ipc::kKernelNameBytes, 'x');
+  graph.name = longest;
+  graph.nodes = nodes;
+  graph.other_nodes = 44;
   Packet packet;
   build_kernel(packet, graph);
   decode(packet, [](wire::Message::Reader message) {
@@ -131,6 +137,10 @@ TEST(ShimMessages, AGraphsGridIsItsNodes) {
     EXPECT_EQ(out.getGridX(), 300u);
     EXPECT_EQ(out.getGridY() * out.getGridZ(), 1u);
     EXPECT_EQ(out.getBlockX(), 0u);
+    ASSERT_EQ(out.getNodes().size(), ipc::kGraphNodes);
+    EXPECT_EQ(out.getNodes()[63].getKernel(), 8191u);
+    EXPECT_EQ(out.getNodes()[63].getCount(), 65535u);
+    EXPECT_EQ(out.getOtherNodes(), 44u);
   });
 }
 

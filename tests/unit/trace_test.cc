@@ -72,6 +72,10 @@ std::vector<Event> every_kind() {
   kernel.kernel = {{0xfedcba9876543210, 1u << 31, 1024, 5, 6, 255, 32, "name", {}}, 4095};
   for (size_t i = 0; i < ipc::kKernelMetricCount; ++i) kernel.kernel.metrics.set(i, 1e300);
   all.push_back(kernel);
+  Event nodes(EventKind::kNodes, 1'000'000'000'009, 3);
+  nodes.nodes = {4095, core::NodesBody::kMost, 1u << 31, {}};
+  for (auto& node : nodes.nodes.nodes) node = {8191, 65535};
+  all.push_back(nodes);
   Event profile(EventKind::kProfile, 1'000'000'000'009, 3);
   profile.profile = {0xfedcba9876543210, {1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, ~0u}, ~7ull, {}};
   profile.profile.metrics.set(ipc::kKernelMetricCount - 1, 0.5);

@@ -72,6 +72,17 @@ void print_past(std::ostream& out, const json& wait, const json& device) {
       << (reason.empty() ? "" : ": " + printable(reason)) << '\n';
 }
 
+// Empty: all is known of the channels that a rule limits.
+std::string measure_text(const json& client, const json& device) {
+  const json ceilings = device.value("ceilings", json::array());
+  const bool unknown = std::any_of(ceilings.begin(), ceilings.end(),
+                                   [](const json& c) { return c.at("unknown") > 0; });
+  if (!unknown) return {};
+  const std::string command = printable(client.value("command", ""));
+  return "to measure what is unknown: heddle profile collect-metrics -- " +
+         (command.empty() ? "PROGRAM" : command) + "; without Nsight Compute, heddle profile probe";
+}
+
 }  // namespace
 
 uint64_t client_meant(const json& ps, const std::string& who) {
@@ -99,7 +110,8 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
     if (const std::string held = held_text(client); !held.empty()) out << "  " << held << '\n';
     for (const json& own : client.value("devices", json::array())) {
       if (own.at("device") != device.at("device")) continue;
-      for (const std::string& text : {promise_text(own), ceilings_text(own)}) {
+      for (const std::string& text :
+           {promise_text(own), ceilings_text(own), measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }

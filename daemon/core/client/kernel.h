@@ -1,10 +1,12 @@
 // A kernel ID at a client, and what is known of all that it launches.
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "daemon/core/estimator.h"
 #include "daemon/core/policy.h"
+#include "daemon/model/graph_use.h"
 
 namespace heddle::core {
 
@@ -13,8 +15,11 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  GroupCount size{};   // of the sets that the policy wants for its launches, 0: all
-  bool timed = false;  // the policy wants the time of each launch
+  // Of a graph, by its kernels; none: it has what was measured of itself.
+  std::unique_ptr<const GraphUse> by_nodes;
+  bool in_graph = false;  // a graph of its client launches it
+  GroupCount size{};      // of the sets that the policy wants for its launches, 0: all
+  bool timed = false;     // the policy wants the time of each launch
   int launch_priority = kBuiltinPriority;
   uint32_t policy = 0;  // Seat::number() that said so; another one is yet to be asked
   // Last prediction that the client was told, and what else.
@@ -25,6 +30,11 @@ struct Kernel {
 
   bool is_graph() const { return facts.block_threads == 0; }
   uint32_t waves_on(SmCount sms) const;  // never 0; of a graph 1
+  const ipc::KernelMetrics& metrics() const {
+    return by_nodes ? by_nodes->metrics : stats->metrics;
+  }
+  // Part of its time of which nobody measured what it uses, while something is known of the rest.
+  double unknown() const { return by_nodes ? by_nodes->unknown : 0; }
   // The policy has said something of its launches.
   bool sized() const { return size.get() != 0 || launch_priority != kBuiltinPriority; }
 };

@@ -1,0 +1,26 @@
+// What the built shim tells of graphs.
+#include <gtest/gtest.h>
+
+#include "tests/integration/shim_setting.h"
+
+namespace heddle::shim_test {
+namespace {
+
+TEST_F(Shim, RegistersAGraphWithItsKernelsBeforeIt) {
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("graph_plain"), "0");
+  const auto kernels = daemon_.registrations();
+  ASSERT_EQ(kernels.size(), 3u);
+  EXPECT_EQ(kernels[0].name, "one_of_many");
+  EXPECT_EQ(kernels[1].name, "second_kernel");
+  const auto& nodes = kernels[2].nodes;
+  ASSERT_EQ(nodes.size(), 2u) << kernels[2].name;
+  EXPECT_GT(nodes.at(0), 1u);
+  EXPECT_EQ(nodes.at(1), 1u);
+  EXPECT_EQ(app("graph_plain"), "0");
+  EXPECT_TRUE(daemon_.registrations().empty()) << "the same graph";
+}
+
+}  // namespace
+}  // namespace heddle::shim_test
