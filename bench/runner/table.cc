@@ -299,11 +299,6 @@ std::string equality(const Json& equal) {
   return equal.is_null() ? "not compared" : equal.get<bool>() ? "bit-equal" : "DIFFERENT";
 }
 
-std::string settled(const Json& result) {
-  const double seconds = result.value("settle_s", 0.0);
-  return seconds > 0 ? "of policies behind " + three(seconds) + " s of the same, " : "";
-}
-
 // What was measured where, how often.
 std::string origin(const Json& result) {
   const Json& last = result.at("sessions").back();
@@ -314,9 +309,11 @@ std::string origin(const Json& result) {
   } else {
     text += ", driver " + last.at("driver").get<std::string>();
   }
+  const double settle_s = result.value("settle_s", 0.0);
   return text + "; " + last.at("date").get<std::string>().substr(0, 10) + ", commit " +
          last.at("commit").get<std::string>() + ", seed " + result.at("seed").dump() +
-         ", blocks of " + three(result.at("block_s")) + " s, " + settled(result) +
+         ", blocks of " + three(result.at("block_s")) + " s, " +
+         (settle_s > 0 ? "policies settled for " + three(settle_s) + " s, " : "") +
          result.at("repetitions_done").dump() + " repetitions in " +
          std::to_string(result.at("sessions").size()) + " sessions";
 }

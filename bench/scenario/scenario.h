@@ -145,7 +145,7 @@ struct Scenario {
   std::string text;           // as read, of a pair what it is of: kept in results
   uint32_t repetitions = 5;   // each: every row once, in a new order
   double block_s = 2;         // length of one block
-  double settle_s = 0;        // a row with a policy runs so long before each, for policies that learn
+  double settle_s = 0;        // before each, of a row with a policy: it may learn
   bool apart = false;         // the rows without MPS first, then the others: half of the processes
   bool held_out = false;      // policies are made without a look at it
   uint32_t p99_requests = 0;  // a p99 of fewer is not told, nor a p90 of a tenth of that
