@@ -84,7 +84,7 @@ void Learning::meet_nodes(Client& c, const NodesBody& body, Promises& promises) 
   std::vector<GraphPart> parts{{nullptr, 0, body.others}};
   for (uint32_t i = 0; i < std::min(body.count, NodesBody::kMost); ++i) {
     const NodesBody::Node& node = body.nodes[i];
-    GraphPart& part = parts.emplace_back(nullptr, 0, node.count);
+    GraphPart& part = parts.emplace_back(GraphPart{nullptr, 0, node.count});
     if (c.kernel(node.kernel) == nullptr) continue;
     Kernel& k = c.known.kernels[node.kernel];
     if (k.is_graph() || k.stats == &c.known.unplaced) continue;
