@@ -31,7 +31,7 @@ from harness.report import write  # noqa: E402
 from harness.session import add_origin, origin  # noqa: E402
 
 TOKENS = 8       # of a request
-LONG = 64        # of the one whose worker is killed
+LONG = 512       # of the one whose worker is killed
 PROMPTS = 8
 CLIENTS = 2      # of each replica, as many as it has workers
 THINK_S = 0.02   # a client's mean pause between requests

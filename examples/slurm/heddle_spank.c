@@ -140,7 +140,8 @@ static char* ask_heddle(char** environment, size_t* length) {
     if (text == NULL) kill(child, SIGKILL);
     waitpid(child, &status, 0);
   }
-  if (status == 0) return text;
+  // What ends in no NUL is no answer of env's.
+  if (status == 0 && text != NULL && *length > 0 && text[*length - 1] == '\0') return text;
   free(text);
   return NULL;
 }

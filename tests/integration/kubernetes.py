@@ -192,7 +192,7 @@ def waits_for_heddled_where_it_was_told_to(host):
         host.wait_for({gpu: "Unhealthy" for gpu in GPUS})
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as daemon:
             daemon.bind(str(host.socket))
-            daemon.listen(16)
+            daemon.listen(4096)  # nobody accepts
             host.wait_for(healthy(*GPUS))
         host.wait_for({gpu: "Unhealthy" for gpu in GPUS})
     host.kubelet.stop()

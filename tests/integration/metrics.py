@@ -136,8 +136,8 @@ def check(where):
     else:
         print("no promtool here: neither metrics nor rules were checked by it")
     where.sockets.chmod(0o755)  # as /run/heddle
-    check_served(where, scrape=scraped)
     check_served(where, "--all-users")
+    check_served(where, scrape=scraped)
     for demo in demos:
         demo.finish()
 

@@ -153,8 +153,8 @@ class Cluster:
                              f"job {job}: {states}")
 
     def close(self):
-        self.call("scancel", "-u", str(os.geteuid()), check=False)
         try:
+            self.call("scancel", "-u", str(os.geteuid()), check=False)
             stage.wait_until(lambda: not self.call("squeue", "-h", check=False).stdout, 10,
                              "Slurm has no job")
         finally:
@@ -229,7 +229,7 @@ def check_rule_of_v2(cluster):
     if root is None:
         return
     job = root / "system.slice/heddle1_slurmstepd.scope/job_7/step_0/user"
-    job.mkdir(parents=True)
+    job.mkdir(parents=True, exist_ok=True)
     try:
         done = cluster.call("sh", "-c", f"echo 0 >{job}/cgroup.procs && exec "
                             f"{stage.HEDDLE} run --class=latency --sim -- true")
@@ -283,12 +283,12 @@ def check_placing(cluster, planned, planning):
         cluster.reach(jobs, state)
         return [cluster.field(job, "NodeList") for job in jobs]
 
-    residents = [submitted(program, "sleep 20") for program in ("vgg16/32", "mobilenetv2/1")]
+    expect(planning.wait(30) == 0, "pairs.sh failed")
+    residents = [submitted(program, "sleep 600") for program in ("vgg16/32", "mobilenetv2/1")]
     here, there = places("RUNNING", *residents)
     expect({here, there} == set(NODES), "two jobs, two nodes")
     expect(places("COMPLETED", submitted("vgg16/32")) == [here],
            "without a plan the job goes as it is: to the first node")
-    expect(planning.wait(30) == 0, "pairs.sh failed")
     pairs.write_text(planned.read_text())
     by_plan = submitted("vgg16/32")
     pairs.write_text("pair vgg16/32")
