@@ -141,8 +141,10 @@ class Requests:
 
     def client(self, replica, seed, end):
         draw = random.Random(seed)
-        while time.monotonic() < end:
+        while True:  # one at least, however late the thread is
             self.one(replica, draw.randrange(PROMPTS))
+            if time.monotonic() >= end:
+                return
             time.sleep(draw.expovariate(1 / THINK_S))
 
     def clients(self, replicas, seconds):
