@@ -19,7 +19,7 @@ class GraphUseTest : public ::testing::Test {
     return graph.metrics.get(key).value_or(-1);
   }
 
-  const DeviceModel device_;
+  const DeviceModel device_{};
   const ipc::KernelMetrics copy_ = metrics(60, 1), gemm_ = metrics(10, 3);
 };
 
