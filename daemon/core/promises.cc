@@ -157,7 +157,8 @@ const Use* Promises::use_here(const Kernel& k, double us) {
 // A probe measures a graph as a whole: that counts until each of its kernels was measured.
 void Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
   GraphUse use = graph_use(parts, model_);
-  if (use.unknown > 0 && graph.stats->use != nullptr) return;
+  const bool whole = use.unknown <= 0 && use.use.any_known();
+  if (!whole && graph.stats->use != nullptr) return;
   ipc::KernelMetrics metrics = graph.stats->metrics;
   metrics.merge(use.metrics);
   use.metrics = metrics;

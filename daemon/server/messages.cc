@@ -88,12 +88,18 @@ core::NodesBody decode_nodes(wire::RegisterKernel::Reader in) {
   constexpr uint32_t kCountMost = std::numeric_limits<uint16_t>::max();
   core::NodesBody out{};
   out.graph = in.getIndex();
-  out.others = in.getOtherNodes();
+  uint64_t others = in.getOtherNodes();  // and what there is no room for: of those nothing is known
   for (const wire::GraphNode::Reader node : in.getNodes()) {
-    if (out.count == out.kMost || node.getKernel() >= ipc::kKernels) continue;
-    out.nodes[out.count++] = {static_cast<uint16_t>(node.getKernel()),
-                              static_cast<uint16_t>(std::min(node.getCount(), kCountMost))};
+    const bool kept = out.count < out.kMost && node.getKernel() < ipc::kKernels;
+    const uint32_t count = kept ? std::min(node.getCount(), kCountMost) : 0;
+    others += node.getCount() - count;
+    if (kept) {
+      out.nodes[out.count++] = {static_cast<uint16_t>(node.getKernel()),
+                                static_cast<uint16_t>(count)};
+    }
   }
+  out.others =
+      static_cast<uint32_t>(std::min<uint64_t>(others, std::numeric_limits<uint32_t>::max()));
   return out;
 }
 

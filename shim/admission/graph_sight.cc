@@ -43,12 +43,16 @@ bool GraphSight::look_at(CUgraph graph, int depth) {
   if (seen == 0) return true;
   // Not on the stack, which may be small; nor from the application's heap.
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return true;
+  if (memory == MAP_FAILED) {
+    kernels_.add_unseen(count);
+    return true;
+  }
   const auto nodes = static_cast<CUgraphNode*>(memory);
   if (HEDDLE_REAL(cuGraphGetNodes)(graph, nodes, &seen) != CUDA_SUCCESS) seen = 0;
   // A handle is a pointer.
   seen = std::min(seen, bytes / sizeof(CUgraphNode));  // NOLINT(bugprone-sizeof-expression)
   for (size_t i = 0; i < seen; ++i) look_at(nodes[i], depth);
+  kernels_.add_unseen(count - seen);
   munmap(memory, bytes);
   return true;
 }
@@ -59,16 +63,19 @@ void GraphSight::look_at(CUgraphNode node, int depth) {
   hash_ = XXH3_64bits_withSeed(&type, sizeof type, hash_);
   exempt_ |= type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   CUgraph child = nullptr;
-  if (type == CU_GRAPH_NODE_TYPE_GRAPH && depth < kDepthMax &&
-      HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS) {
-    look_at(child, depth + 1);
+  if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
+    const bool seen = depth < kDepthMax &&
+                      HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS;
+    if (!seen || !look_at(child, depth + 1)) kernels_.add_unseen(1);
   }
   if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
 }
 
 void GraphSight::look_at_kernel_of(CUgraphNode node) {
   CUDA_KERNEL_NODE_PARAMS_v2 params{};
-  if (HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS) return;
+  if (HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) != CUDA_SUCCESS) {
+    return kernels_.add_unseen(1);
+  }
   hash_ = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash_);
   void* const handle = params.func != nullptr ? static_cast<void*>(params.func) : params.kern;
   kernels_.add(handle, shape_of(node, params));

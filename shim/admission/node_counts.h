@@ -24,6 +24,8 @@ class NodeCounts {
   NodeCounts& operator=(const NodeCounts&) = delete;
 
   void add(void* handle, const ipc::LaunchShape& shape);
+  // Nodes that nobody could look at: they may be kernels.
+  void add_unseen(uint64_t nodes) { total_ += nodes; }
   uint64_t total() const { return total_; }
   // The most frequent first. Then no more can be added.
   std::span<const NodeCount> most_frequent(size_t most);
