@@ -75,6 +75,19 @@ TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {
   EXPECT_EQ(client_meant(ps, "nobody"), 0u);
 }
 
+// What `heddle explain` prints of a client that has not waited.
+std::string explained(const json& client, int device) {
+  const json answer{{"devices",
+                     {{{"device", device},
+                       {"granted", 0},
+                       {"waited", 0},
+                       {"now", json::array()},
+                       {"past", json::array()}}}}};
+  std::ostringstream out;
+  print_explanation(out, client, answer);
+  return out.str();
+}
+
 TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
   const json promise{{"slowdown_max", 1.1},
                      {"slowdown", 1.2467},
@@ -87,17 +100,7 @@ TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
       {"label", "api"},
       {"priority_text", "Q0"},
       {"devices", {{{"device", 3}, {"promise", promise}}, {{"device", 4}, {"promise", nullptr}}}}};
-  const auto told = [&](int device) {
-    const json answer{{"devices",
-                       {{{"device", device},
-                         {"granted", 0},
-                         {"waited", 0},
-                         {"now", json::array()},
-                         {"past", json::array()}}}}};
-    std::ostringstream out;
-    print_explanation(out, client, answer);
-    return out.str();
-  };
+  const auto told = [&](int device) { return explained(client, device); };
   EXPECT_NE(told(3).find("  promise 1.10: now 1.25, 6 of 6 blocks broken, by l2\n"),
             std::string::npos)
       << told(3);
@@ -113,15 +116,7 @@ TEST(ExplainClient, HearsHowToMeasureWhatIsUnknown) {
                       {"priority_text", "Q9"},
                       {"command", "python3 train.py"},
                       {"devices", {{{"device", 0}, {"ceilings", {ceiling}}}}}};
-    const json answer{{"devices",
-                       {{{"device", 0},
-                         {"granted", 0},
-                         {"waited", 0},
-                         {"now", json::array()},
-                         {"past", json::array()}}}}};
-    std::ostringstream out;
-    print_explanation(out, client, answer);
-    return out.str();
+    return explained(client, 0);
   };
   EXPECT_NE(told(0.25).find("heddle profile collect-metrics -- python3 train.py;"),
             std::string::npos)
