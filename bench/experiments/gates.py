@@ -154,7 +154,7 @@ class Round:
     def compare_values(self, mode):
         """Chains beside H, whose requests close the gates and open them again."""
         jobs = [name_of(job) for job in mode.wanted["L"]]
-        h = next(name_of(job) for job in mode.wanted["H"] if job["kind"] != "tick")
+        h = name_of(min(mode.wanted["H"], key=lambda job: job["kind"] == "tick"))
         chain = {"do": "chain", "count": self.options.chain}
         bare, again = ({job: mode.sides["bare"].ask("L", job=job, **chain) for job in jobs}
                        for _ in range(2))

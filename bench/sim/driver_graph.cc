@@ -121,6 +121,21 @@ HEDDLE_SIM_API CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode
   return CUDA_SUCCESS;
 }
 
+HEDDLE_SIM_API CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from,
+                                                  const CUgraphNode* to, size_t count) {
+  HEDDLE_SIM_CALL(call);
+  const Graph* graph = live<Graph>(handle);
+  if (graph == nullptr || graph->executable) return CUDA_ERROR_INVALID_VALUE;
+  for (size_t i = 0; i < count; ++i) {
+    const Node* first = live<Node>(from[i]);
+    Node* second = live<Node>(to[i]);
+    if (first == nullptr || second == nullptr || std::erase(second->after, first->id) == 0) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
 HEDDLE_SIM_API CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
   HEDDLE_SIM_CALL(call);
   const Node* node = live<Node>(handle);

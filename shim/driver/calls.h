@@ -87,6 +87,7 @@ CUresult cuGraphClone(CUgraph* clone, CUgraph graph) noexcept;
 CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
                             size_t* count) noexcept;
 CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) noexcept;
+CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) noexcept;
 CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
                                   const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) noexcept;
 CUresult cuGraphDestroy(CUgraph graph) noexcept;

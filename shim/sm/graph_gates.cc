@@ -50,14 +50,17 @@ bool is_plain(const CUgraphEdgeData& edge) {
   return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
 }
 
-// Behind `cut`, and before each node that `froms` and `tos` say it has an edge to.
+// Between `cut` and each node that `froms` and `tos` say it has an edge to. The gate takes the place
+// of those edges: a kernel that waits for two nodes is launched as where branches join.
 CUresult add_gate(CUgraph graph, const CUDA_BATCH_MEM_OP_NODE_PARAMS& wait, CUgraphNode cut,
                   std::span<const CUgraphNode> froms, std::span<const CUgraphNode> tos) {
   CUgraphNode gate = nullptr;
   CUresult result = HEDDLE_REAL(cuGraphAddBatchMemOpNode)(&gate, graph, &cut, 1, &wait);
   for (size_t i = 0; result == CUDA_SUCCESS && i < froms.size(); ++i) {
-    if (froms[i] == cut) {
-      result = HEDDLE_REAL(cuGraphAddDependencies)(graph, &gate, &tos[i], 1);
+    if (froms[i] != cut) continue;
+    result = HEDDLE_REAL(cuGraphAddDependencies)(graph, &gate, &tos[i], 1);
+    if (result == CUDA_SUCCESS) {
+      result = HEDDLE_REAL(cuGraphRemoveDependencies)(graph, &cut, &tos[i], 1);
     }
   }
   return result;

@@ -1,7 +1,7 @@
 // Gates between the nodes of a graph: waits for `running` of a gate page (ipc/gate.h), about every
 // 200 µs of what its launch is predicted to take, where the graph has width one (cuts.h).
 //
-// A gate comes behind its cut and before all that follows. The graph's own edges stay.
+// A gate comes behind its cut and before all that follows.
 #pragma once
 
 #include "shim/driver/calls.h"

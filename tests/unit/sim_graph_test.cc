@@ -203,7 +203,7 @@ TEST_F(SimGraph, AContextThatIsNoneIsRefused) {
   });
 }
 
-TEST_F(SimGraph, ItsEdgesAreThoseOfItsCaptureAndThoseThatAreAdded) {
+TEST_F(SimGraph, ItsEdgesAreThoseOfItsCaptureAndThoseThatWereAddedAndNotRemoved) {
   in_child([&] {
     const CUgraph graph = capture({1, 2, 3});
     CUgraphNode nodes[3], from[4], to[4];
@@ -223,6 +223,14 @@ TEST_F(SimGraph, ItsEdgesAreThoseOfItsCaptureAndThoseThatAreAdded) {
     ASSERT_EQ(count, 3u);
     EXPECT_EQ(std::vector(from, from + 3), (std::vector{nodes[0], nodes[1], nodes[0]}));
     EXPECT_EQ(std::vector(to, to + 3), (std::vector{nodes[1], nodes[2], nodes[2]}));
+    const auto remove = symbol<CUresult(CUgraph, const CUgraphNode*, const CUgraphNode*, size_t)>(
+        "cuGraphRemoveDependencies");
+    EXPECT_EQ(remove(graph, &nodes[1], &nodes[2], 1), CUDA_SUCCESS);
+    EXPECT_EQ(remove(graph, &nodes[1], &nodes[2], 1), CUDA_ERROR_INVALID_VALUE);
+    count = std::size(from);
+    ASSERT_EQ(edges(graph, from, to, nullptr, &count), CUDA_SUCCESS);
+    ASSERT_EQ(count, 2u);
+    EXPECT_EQ(std::vector(from, from + 2), (std::vector{nodes[0], nodes[0]}));
   });
 }
 
