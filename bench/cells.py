@@ -17,9 +17,9 @@ OF_H = {"mean": "mean_over_alone", "p50": "p50_over_alone", "p99": "p99_over_alo
         "ttft_p90": "ttft_p90_over_alone", "tbt_p99": "tbt_p99_over_alone"}
 WAYS = {"timeslice": "time-slicing", "mps": "MPS", "mps+priority": "MPS + client priority",
         "mps:25": "MPS 25 %", "split": "best static split", "priority@mps": "`priority`",
-        "priority:daemon.gates=true@mps": "`priority`, gates",
+        "priority:daemon.gates=false@mps": "`priority`, asking",
         "gapfill@mps": "`gapfill`", "auto": "`auto`, time-sliced", "auto@mps": "`auto`, MPS",
-        "auto:daemon.gates=true@mps": "`auto`, MPS, gates"}
+        "auto:daemon.gates=false@mps": "`auto`, MPS, asking"}
 FREE = ("timeslice", "mps", "mps+priority", "mps:25", "split")  # without heddle
 TAIL_MAX = 1.10  # of H, with which a row counts as kept
 

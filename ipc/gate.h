@@ -6,9 +6,11 @@
 //
 //   daemon  released: up to here            far ahead of what is posted: open
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
-//   daemon  wanted:   1, 0                  somebody else may have launches stopped: a finite
+//   daemon  wanted:   kGatesWanted          somebody else may have launches stopped: a finite
 //                                           window's stand at gates too, long graphs have some
 //                                           inside
+//                     kKernelsAsk           nothing but such graphs stands there: the policy
+//                                           chooses more of a launch than when it goes
 //   GPU     done:     ticket                the unit with that ticket is over
 //   shim    leaving:  0 -> 1, for good      from then on the gates of this session stand open
 //
@@ -32,6 +34,8 @@ namespace heddle::ipc {
 
 // Units of a device that may be posted and not done: more than the shim lets wait.
 inline constexpr uint32_t kGateUnits = 256;
+
+inline constexpr uint32_t kGatesWanted = 1, kKernelsAsk = 2;  // bits
 
 struct alignas(4096) GatePage {
   std::atomic<uint32_t> leaving;                         // by the shim

@@ -41,7 +41,7 @@ double Bounds::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
   for (const Client* other : roster_.below(c.rule.priority)) {
     const bool gated = other->standing.window_us == kWindowGated;
-    const bool stops = other->rule.gates && (gated || other->standing.gates_wanted);
+    const bool stops = other->holds_on_device() && (gated || other->standing.gates_wanted);
     if (goes_first(c, *other)) {
       const double in_flight_us = other->work.outstanding.longest_hold_us();
       hold_us = std::max({hold_us,

@@ -41,6 +41,7 @@ struct Decision {
                                // any needs no room in the window
   bool gates_wanted = false;   // kWindow: somebody else may have launches stopped. What a finite
                                // one admits stands at open gates, long graphs have some inside
+  bool kernels_ask = false;    // kWindow: nothing but such graphs stands at gates
   uint32_t epoch = 0;          // of the client's window
   uint32_t kernel = 0;         // kHint
   float predicted_us = 0;      // kHint, 0: not known

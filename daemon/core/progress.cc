@@ -8,7 +8,7 @@ void Progress::touch(Client& c, TimeNs at) {
   if (now_.clock >= c.settled_until) settle(c);
   if (c.rhythm.gap_open) {
     // When what stood at gates may have begun says little of the client's own rhythm.
-    if (!c.rule.gates || c.standing.leased()) learning_.gap_ended(c, at);
+    if (!c.holds_on_device() || c.standing.leased()) learning_.gap_ended(c, at);
     c.rhythm.gap_open = false;
     bounds_.gap_ended(c, at);
   }

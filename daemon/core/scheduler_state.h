@@ -41,7 +41,7 @@ struct Scheduler::State final : Situation {
   KernelSizes sizes{*this, roster, learning, seat};
   Progress progress{scene(), gpu_time, telling, seat};
   Witness witness{*this, learning, bounds, ceilings_, seat, sizes, progress};
-  Windows windows{*this, roster, places, ceilings_, telling, sizes, progress};
+  Windows windows{*this, roster, places, ceilings_, telling, seat, sizes, progress};
   Credit credit{*this, roster, asks, promises, ceilings_, telling};
   Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
   Members members{scene(), gpu_time, seat, admission};

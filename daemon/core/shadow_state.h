@@ -37,6 +37,9 @@ class Shadow final : public Policy {
   HookResult stopping(Gpu&, const LaunchView&) override;
   bool hears_stopping() const override { return hears(&Policy::hears_stopping); }
   HookResult tick(Gpu&) override;
+  bool chooses_per_launch() const override {
+    return live_ != nullptr && live_->chooses_per_launch();
+  }
   bool hears_tick() const override { return hears(&Policy::hears_tick); }
   std::string_view reason(uint16_t number) const override {
     return live_ != nullptr ? live_->reason(number) : "";

@@ -57,7 +57,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .gpu_us = c.gpu_time.had_us,
        .launches = c.told.launches,
        .active = c.active,
-       .gates = c.rule.gates,
+       .gates = c.holds_on_device(),
        .profiled = c.known.measured->profiled};
   return true;
 }

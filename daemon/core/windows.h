@@ -9,12 +9,13 @@ namespace heddle::core {
 class Windows {
  public:
   Windows(Situation& now, const Roster& roster, const Places& places, const Ceilings& ceilings,
-          Telling& telling, KernelSizes& sizes, Progress& progress)
+          Telling& telling, const Seat& seat, KernelSizes& sizes, Progress& progress)
       : now_(now),
         roster_(roster),
         places_(places),
         ceilings_(ceilings),
         telling_(telling),
+        seat_(seat),
         sizes_(sizes),
         progress_(progress) {}
 
@@ -33,6 +34,7 @@ class Windows {
   const Places& places_;
   const Ceilings& ceilings_;
   Telling& telling_;
+  const Seat& seat_;
   KernelSizes& sizes_;
   Progress& progress_;
   TimeNs lent_until_ = kNever;             // no lent window ends before

@@ -15,7 +15,7 @@ namespace heddle::policy {
 namespace {
 
 constexpr double kApi = 1;
-constexpr std::string_view kKeys[] = {"name", "api", "version", "params", "hooks"};
+constexpr std::string_view kKeys[] = {"name", "api", "version", "per_launch", "params", "hooks"};
 constexpr std::string_view kParamKeys[] = {"type", "min", "max", "default", "doc"};
 constexpr std::string_view kTypes[] = {"int", "number", "bool", "string"};
 
@@ -235,6 +235,12 @@ int declare(lua_State* L) {
   if (lua_type(L, -1) != LUA_TNUMBER || lua_tonumber(L, -1) != kApi) {
     return raise_at(L, "api", "policy: api must be 1, the interface of this build");
   }
+  lua_pop(L, 1);
+  lua_getfield(L, 1, "per_launch");
+  if (!lua_isnil(L, -1) && !lua_isboolean(L, -1)) {
+    return raise_at(L, "per_launch", "policy: per_launch must be true or false");
+  }
+  d.per_launch = lua_toboolean(L, -1) != 0;
   lua_pop(L, 1);
   read_params(L, d);
   read_hooks(L, d);

@@ -1,4 +1,5 @@
-// What a policy file declares: policy { name, api, version, params, hooks }, checked as it is read.
+// What a policy file declares: policy { name, api, version, per_launch, params, hooks }, checked as
+// it is read.
 #pragma once
 
 #include <array>
@@ -48,6 +49,7 @@ struct Declaration {
   std::string chunk;        // the file's name, and its text: where errors are
   std::string_view source;  // valid while it is declared
   std::string name, version;
+  bool per_launch = false;              // Policy::chooses_per_launch
   std::vector<Param> params;            // by name
   std::array<int, kHooks> hook_refs{};  // LUA_NOREF: absent
   int values_ref = LUA_NOREF;           // table of the parameters' values, what `p` reads

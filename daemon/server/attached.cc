@@ -254,7 +254,8 @@ bool Client::apply(const core::Decision& d) {
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (identity_.gates) {
       const size_t device = device_of(d.device);
-      gate_queue_->want(device, d.gates_wanted);
+      gate_queue_->want(device, d.gates_wanted, d.kernels_ask);
+      kernels_ask_ = d.kernels_ask;
       gate_queue_->set_open(device, d.window_us != core::kWindowGated);
     }
     if (d.window_us != core::kWindowLeased) set_unobserved(false);

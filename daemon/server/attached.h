@@ -139,8 +139,9 @@ class Client {
   }
   // Why its launches ask, "" if they wait on the GPU.
   std::string_view asks_because() const {
-    return left_gates_ ? "its gates were opened, for others may wait for its work"
-                       : std::string_view(identity_.asks_because);
+    return left_gates_    ? "its gates were opened, for others may wait for its work"
+           : kernels_ask_ ? "the policy chooses for each launch; long graphs can be stopped"
+                          : std::string_view(identity_.asks_because);
   }
   bool left_gates();  // since the last call: they stand open for good
   bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
@@ -256,7 +257,7 @@ class Client {
   SharedMemory<ipc::ClientMemory> client_;
   SharedMemory<ipc::GatePage> gates_;      // made if identity_.gates
   std::unique_ptr<GateQueue> gate_queue_;  // the same
-  bool left_gates_ = false;
+  bool left_gates_ = false, kernels_ask_ = false;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
   std::vector<std::unique_ptr<KernelMessage>> kernels_;

@@ -94,7 +94,7 @@ struct Config {
   // While somebody waits for a grant: longer where a core can be spared for it.
   uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
-  bool gates = false;      // held launches of clients that ask for it wait on the GPU (gates.h)
+  bool gates = true;       // held launches of clients that ask for it wait on the GPU (gates.h)
   bool unobserved = true;  // who is alone at work need not report each launch (observation.h)
   bool sparse = true;      // nor who launches faster than its gaps can be used (ipc/sparse.h)
 

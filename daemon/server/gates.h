@@ -48,8 +48,8 @@ class GateQueue {
   bool any_open() const {
     return std::ranges::any_of(devices_, [](const Device& d) { return d.open; });
   }
-  // Somebody more important may come: launches under a finite window stand at gates too.
-  void want(size_t device, bool wanted);
+  // As GatePage::wanted.
+  void want(size_t device, bool wanted, bool kernels_ask);
   // When a unit that somebody waits behind is predicted to be over.
   core::TimeNs look_at(core::TimeNs now) const;
   // The stream's work on the device is over up to there.

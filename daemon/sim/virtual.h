@@ -216,7 +216,7 @@ class VirtualMachine {
     ClientIndex gpu = 0;
     bool live = true;
     uint32_t window_us = core::kWindowGated;
-    bool gates_wanted = false;
+    bool gates_wanted = false, kernels_ask = false;
     Gates gates;
     TimeNs gate_asked_at = 0;
     uint32_t free_streams = 0;

@@ -243,6 +243,7 @@ void read_decision(Fields& in, Decision& d) {
       d.decider = static_cast<core::Decider>(in.u8(3));
       d.managed = in.u8(3);
       d.gates_wanted = (d.managed & 2) != 0;
+      d.kernels_ask = (d.managed & 4) != 0;
       d.managed &= 1;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.window_us = in.number<uint32_t>();

@@ -24,6 +24,7 @@ end
 
 return policy {
   name = "krisp_i", api = 1, version = "1.1.0",
+  per_launch = true,  -- on which SMs a launch goes is chosen when it asks
   hooks = {
     client_init = function(c, p) return GATE, "every launch asks for its SMs" end,
     client_active = function(c, p) return GATE, "every launch asks for its SMs" end,

@@ -9,6 +9,7 @@ queue.create("asking")
 
 return policy {
   name = "krisp_o", api = 1, version = "1.0.0",
+  per_launch = true,  -- on which SMs a launch goes is chosen when it asks
   hooks = {
     client_init = function(c, p) return GATE, "every launch asks for its SMs" end,
     client_active = function(c, p) return GATE, "every launch asks for its SMs" end,

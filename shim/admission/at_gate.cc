@@ -34,6 +34,7 @@ void note_host_function(StreamRef stream) {
 bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
   wants_gates_ = wants_gates(gates, stream_->device);
+  if (kernels_ask(gates, stream_->device) && !is_long_graph()) return false;
   if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
       (window_us_ != ipc::kWindowGate && !wants_gates_) || !sm_set_.empty() ||
       special_.size.get() != 0 || (graph_ && special_.raised) || kernel_.index >= ipc::kKernels ||

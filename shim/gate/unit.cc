@@ -63,7 +63,12 @@ bool is_released(const GateBook& book, int device, uint32_t ticket) {
 
 bool wants_gates(const GateBook& book, int device) {
   const ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
-  return page->wanted[device].load(std::memory_order_relaxed) != 0;
+  return (page->wanted[device].load(std::memory_order_relaxed) & ipc::kGatesWanted) != 0;
+}
+
+bool kernels_ask(const GateBook& book, int device) {
+  const ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
+  return (page->wanted[device].load(std::memory_order_relaxed) & ipc::kKernelsAsk) != 0;
 }
 
 bool is_far_ahead(const GateBook& book, int device) {

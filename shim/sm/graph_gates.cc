@@ -50,8 +50,8 @@ bool is_plain(const CUgraphEdgeData& edge) {
   return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
 }
 
-// Between `cut` and each node that `froms` and `tos` say it has an edge to. The gate takes the place
-// of those edges: a kernel that waits for two nodes is launched as where branches join.
+// Between `cut` and each node that `froms` and `tos` say it has an edge to. The gate takes the
+// place of those edges: a kernel that waits for two nodes is launched as where branches join.
 CUresult add_gate(CUgraph graph, const CUDA_BATCH_MEM_OP_NODE_PARAMS& wait, CUgraphNode cut,
                   std::span<const CUgraphNode> froms, std::span<const CUgraphNode> tos) {
   CUgraphNode gate = nullptr;

@@ -45,6 +45,7 @@ class ClockTest : public DaemonTest {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(standard_input, STDIN_FILENO);
     setenv("LD_PRELOAD", HEDDLE_SHIM " " HEDDLE_WILD_CLOCK, 1);
+    setenv("HEDDLE_GATES", "0", 1);
     execl(HEDDLE_FAULT_CLIENT, "fault_client", "0", "1", std::to_string(kThreads).c_str(),
           std::to_string(kLaunches).c_str(), "0", nullptr);
     _exit(127);

@@ -22,7 +22,7 @@ class Gates(runner.Runner):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=90)
         self.assertEqual(done.returncode, 0, done.stdout)
         figures = self.result()["figures"]
-        for row in ("priority@mps", "priority:daemon.gates=true@mps"):
+        for row in ("priority@mps", "priority:daemon.gates=false@mps"):
             self.assertGreater(figures[row]["jobs"]["H"]["mean_over_alone"]["value"], 0)
             self.assertGreater(figures[row]["jobs"]["L"]["per_s_over_alone"]["value"], 0)
 

@@ -10,7 +10,6 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
-  config_.gates = true;
   start();
   FakeClient client(config_.socket, {.gates = true});
   ASSERT_GE(client.gates_descriptor(), 0);
@@ -22,7 +21,6 @@ TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
 }
 
 TEST_F(ServerTest, AGatePageHasAHeartbeat) {
-  config_.gates = true;
   start();
   FakeClient client(config_.socket, {.gates = true});
   const int64_t first = client.gates().heartbeat_ns;
@@ -31,13 +29,13 @@ TEST_F(ServerTest, AGatePageHasAHeartbeat) {
 }
 
 TEST_F(ServerTest, AClientWithoutGatesGetsNoPage) {
-  config_.gates = true;
   start();
   FakeClient client(config_.socket, {});
   EXPECT_EQ(client.gates_descriptor(), -1);
 }
 
-TEST_F(ServerTest, NoClientGetsAPageUnlessTheConfigurationSaysSo) {
+TEST_F(ServerTest, NoClientGetsAPageWhereTheConfigurationSaysNo) {
+  config_.gates = false;
   start();
   FakeClient client(config_.socket, {.gates = true});
   EXPECT_EQ(client.gates_descriptor(), -1);
@@ -47,7 +45,6 @@ TEST_F(ServerTest, NoClientGetsAPageUnlessTheConfigurationSaysSo) {
 class Gates : public ServerTest {
  protected:
   void begin() {
-    config_.gates = true;
     start("valve");
     client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{.gates = true});
   }
@@ -134,6 +131,13 @@ TEST_F(Gates, PsSaysWhereLaunchesWait) {
   FakeClient without(config_.socket, FakeClient::Options{});
   EXPECT_TRUE(eventually([&] { return ps().size() == 2; }));
   EXPECT_NE(ps().at(1)["asks_because"], "");
+}
+
+TEST_F(Gates, PsSaysThatThePolicyChoosesPerLaunch) {
+  valve_.chooses = true;
+  begin();
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["held"] == "ask"; }));
+  EXPECT_EQ(client_->gates().wanted[0] & ipc::kKernelsAsk, ipc::kKernelsAsk);
 }
 
 TEST_F(Gates, AClientThatKeepsToSomeSmsAsks) {

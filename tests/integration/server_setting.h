@@ -30,6 +30,7 @@ struct Valve {
   std::atomic<uint32_t> served{0};
   std::array<std::atomic<int>, 16> order{};
   std::atomic<bool> faulty{false}, stuck{false};  // at each ask, in init
+  std::atomic<bool> chooses{false};               // Policy::chooses_per_launch
   std::atomic<int> faults{0};                     // at so many asks
   std::atomic<int> starts{1'000'000};             // so many inits more do not fail
 };
@@ -42,6 +43,7 @@ class ValvePolicy : public core::Policy {
     const bool starts = !valve_.stuck && valve_.starts-- > 0;
     return starts ? core::HookResult::kDefault : core::HookResult::kFault;
   }
+  bool chooses_per_launch() const override { return valve_.chooses; }
   core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::kWindowGated};
   }

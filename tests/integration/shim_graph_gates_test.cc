@@ -175,6 +175,17 @@ TEST_F(ShimGraphGates, AShortGraphHasNoGatesInside) {
   EXPECT_TRUE(soon([&] { return ran(5); }));
 }
 
+TEST_F(ShimGraphGates, WhereKernelsAskALongGraphStandsAndAShortOneAsks) {
+  make(5);
+  ours().wanted[0] = ipc::kGatesWanted | ipc::kKernelsAsk;
+  const auto told = run_gated();
+  EXPECT_EQ(told.may_follow, 4);
+  let_go(told);
+  EXPECT_TRUE(soon([&] { return ran(5); }));
+  predict(400);
+  EXPECT_EQ(run().admission, Admission::ASK);
+}
+
 TEST_F(ShimGraphGates, AGraphBesideNobodyIsLaunchedAsItIs) {
   make(5);
   ours().wanted[0] = 0;

@@ -88,6 +88,24 @@ TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
   EXPECT_TRUE(window_[1].gates_wanted);
 }
 
+TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
+  struct : Policy {
+    std::string_view name() const override { return "chooses"; }
+    bool chooses_per_launch() const override { return true; }
+  } choosing;
+  begin();
+  EXPECT_TRUE(status(2).view.gates);
+  EXPECT_FALSE(window_[2].kernels_ask);
+  bool ok = false;
+  take(core_->set_policy(&choosing, now_, ok));
+  EXPECT_FALSE(status(2).view.gates);
+  EXPECT_TRUE(window_[2].kernels_ask);
+  EXPECT_TRUE(window_[2].gates_wanted) << "of long graphs";
+  take(core_->set_policy(nullptr, now_, ok));
+  EXPECT_TRUE(status(2).view.gates);
+  EXPECT_FALSE(window_[2].kernels_ask);
+}
+
 TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
   begin();
   DispatchVerdict open;

@@ -119,6 +119,8 @@ struct Client {
 
   // True while work is, or must be taken to be, on the device.
   bool busy(TimeNs now) const { return now < busy_deadline(); }
+  // Its held launches wait on the GPU, as far as it was told.
+  bool holds_on_device() const { return rule.gates && !standing.kernels_ask; }
   TimeNs busy_deadline() const { return work.busy_deadline(standing.leased()); }
   double remaining_us(TimeNs now) const { return work.remaining_us(now, standing.leased()); }
   // Predicted length of the present gap: 0 while busy or unknown.
