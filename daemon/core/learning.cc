@@ -272,11 +272,12 @@ TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
     out.facts.metrics = k.stats->metrics;
+    // Inside graphs nobody times it, and elsewhere not enough yet: it is there for its metrics.
+    if (profiled_only && !k.stats->profiled) continue;
     out.duration = k.stats->durations.summary();
     out.gap_launching = k.stats->gaps_launching.summary();
     out.gap_synchronized = k.stats->gaps_synchronized.summary();
     out.after = k.stats->duration.after();
-    // Of one that runs inside a graph only nobody has the time: it is there for its metrics.
     if (out.duration.count == 0 && !k.in_graph) profile.kernels.pop_back();
   }
   return profile;

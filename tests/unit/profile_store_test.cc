@@ -159,7 +159,7 @@ TEST_F(ProfileFiles, AnAdministratorsProfileIsForAllAndIsNotWrittenTo) {
 }
 
 TEST_F(ProfileFiles, AnOlderHeddledsProfileIsForItsOwnUser) {
-  write("old.toml", lines(format(profile()), "version = 3", "version = 2"));
+  write("old.toml", lines(format(profile()), "version = 4", "version = 2"));
   ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   EXPECT_TRUE(store.find(geteuid(), 0xfedcba9876543210));
