@@ -4,11 +4,11 @@
 -- program is on the GPU. Beside a kernel of it the launch goes only if it needs fewer than
 -- sm_threshold SMs and is of the other kind: one bound by compute, one by memory. A kernel of which
 -- one use is known and neither passes bound_pct, or whose uses nobody measured, is of the unknown
--- kind and goes beside any, as in the paper. A graph's use is the mean of its kernels, less the part
--- that nobody measured. So much predicted time below it may be in flight as is
--- duration_pct of the length of its runs alone; then the next launch waits for the ones before it,
--- and nobody overtakes it. The rule goes round the clients, as Listing 1 does: of each the first
--- launch is looked at, and one that must not join by its kind holds up no other client.
+-- kind and goes beside any, as in the paper. A graph's use is the mean of its kernels, less the
+-- part that nobody measured. So much predicted time below it may be in flight as is duration_pct of
+-- the length of its runs alone; then the next launch waits for the ones before it, and nobody
+-- overtakes it. The rule goes round the clients, as Listing 1 does: of each the first launch is
+-- looked at, and one that must not join by its kind holds up no other client.
 --
 -- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
 -- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
