@@ -140,11 +140,12 @@ void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) 
   if (metrics.there == 0) return;
   const ipc::KernelMetrics before = stats.metrics;
   stats.metrics.merge(metrics);
-  if (!same(before, stats.metrics)) uses_changed();
+  if (!same(before, stats.metrics)) ++uses_;
   const Use use = use_of(stats.metrics, model_);
   if (!use.any_known()) return;
   stats.use = std::make_unique<Use>(use);
   stats.use_us = stats.metrics.get("us_profiled") ? KernelStats::kUseProfiled : 0;
+  prices_ = {};
 }
 
 // What it uses, taking `us` here: a profiler's run is longer. nullptr: nobody measured it.
@@ -179,7 +180,8 @@ bool Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
 void Promises::set_use(KernelStats& stats, const Use& use) {
   stats.use = std::make_unique<Use>(use);
   stats.use_us = 0;
-  uses_changed();
+  prices_ = {};
+  ++uses_;
 }
 
 }  // namespace heddle::core

@@ -15,7 +15,8 @@ class Promises {
 
   void set_model(const DeviceModel& model) {
     model_ = model;
-    uses_changed();
+    prices_ = {};
+    ++uses_;
   }
   // The client is slowed by others by no more than that; 0: nothing is promised.
   void promise(Client& client, double slowdown_max);
@@ -45,10 +46,6 @@ class Promises {
   const Use* use_here(const Kernel& kernel, double us);
 
  private:
-  void uses_changed() {
-    prices_ = {};
-    ++uses_;
-  }
   double gap_for(const Client& victim, double own_us) const;
   Price price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
               double gap_us);
