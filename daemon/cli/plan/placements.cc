@@ -36,8 +36,9 @@ class MeasuredJudge : public plan::Judge {
   const plan::JobTable& table_;
 };
 
-// A forest that has seen no pair of the round.
-plan::ForestJudge forest_for(const plan::JobTable& table, const plan::Round& round, uint64_t seed) {
+// A forest that has seen no pair of the round; nullptr: the table has no other pairs.
+std::unique_ptr<plan::Judge> forest_for(const plan::JobTable& table, const plan::Round& round,
+                                        uint64_t seed) {
   const auto has = [&](const std::vector<size_t>& side, const plan::JobCurve* job) {
     return std::any_of(side.begin(), side.end(),
                        [&](size_t at) { return &table.curves[at] == job; });
@@ -47,7 +48,8 @@ plan::ForestJudge forest_for(const plan::JobTable& table, const plan::Round& rou
     return (has(round.left, e.job) && has(round.right, e.neighbour)) ||
            (has(round.right, e.job) && has(round.left, e.neighbour));
   });
-  return plan::ForestJudge(
+  if (known.empty()) return nullptr;
+  return std::make_unique<plan::ForestJudge>(
       plan::train(known, plan::features_for(table), plan::Learner::kForest, seed));
 }
 
@@ -67,20 +69,20 @@ int plan_placements(const PlanOptions& o, bool as_json) {
   plan::EstimatorJudge estimator;
   plan::ErringJudge rule(0, o.seed);
   MeasuredJudge measured(*table);
-  std::unique_ptr<plan::ForestJudge> forest;
+  std::unique_ptr<plan::Judge> forest;
   const plan::Round* before = nullptr;
   json rows = json::array();
   for (const plan::Round& round : rounds) {
     if (before == nullptr || before->left != round.left || before->right != round.right) {
-      forest = std::make_unique<plan::ForestJudge>(forest_for(*table, round, o.seed));
+      forest = forest_for(*table, round, o.seed);
     }
     before = &round;
-    const plan::Placed placed = plan::place(*table, round, *forest);
+    const plan::Placed placed = plan::place(*table, round, rule);
     rows.push_back({{"shares", {round.left_share, round.right_share}},
                     {"best", placed.best},
                     {"measured", plan::place(*table, round, measured).chosen},
-                    {"forest", placed.chosen},
-                    {"rule", plan::place(*table, round, rule).chosen},
+                    {"forest", forest ? json(plan::place(*table, round, *forest).chosen) : json()},
+                    {"rule", placed.chosen},
                     {"estimator", plan::place(*table, round, estimator).chosen},
                     {"random", placed.random},
                     {"worst", placed.worst}});
@@ -92,9 +94,13 @@ int plan_placements(const PlanOptions& o, bool as_json) {
   std::cout << table->source << ": " << rows.size() << " rounds of measured pairs\n";
   printf("%-10s %22s\n", "chosen by", "sum of paces a GPU");
   for (const char* by : {"best", "measured", "forest", "rule", "estimator", "random", "worst"}) {
-    double sum = 0;
-    for (const json& row : rows) sum += row[by].get<double>();
-    printf("%-10s %22.3f\n", by, sum / static_cast<double>(rows.size()));
+    double sum = 0, count = 0;
+    for (const json& row : rows) {
+      if (row[by].is_null()) continue;
+      sum += row[by].get<double>();
+      ++count;
+    }
+    if (count > 0) printf("%-10s %22.3f\n", by, sum / count);
   }
   return kOk;
 }
