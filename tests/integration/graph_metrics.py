@@ -137,6 +137,7 @@ def check(where):
 
     start("by_nodes")
     with Graphs(where):
+        stage.wait_until(lambda: device(where), 10, "the program")
         beside = where.start_demo("latency", "beside", 7, 2, 0, True)
         told = stage.wait_until(
             lambda: [c for c in device(where).get("ceilings", []) if c["unknown"] > 0], 10,
