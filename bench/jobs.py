@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Job results: runs `heddle plan predict` and `simulate`, and has the tables of JOBS.md (table.py).
+"""Job results: runs `heddle plan` (predict, placements, simulate), and has the tables of JOBS.md.
 
     jobs.py [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU), which
                                          keep.py makes small
