@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Job results: runs `heddle plan predict` and `simulate`, and has the tables of JOBS.md (table.py).
+"""Job results: runs `heddle plan` (predict, placements, simulate), and has the tables of JOBS.md.
 
     jobs.py [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU), which
                                          keep.py makes small
@@ -36,6 +36,8 @@ def commands():
     }
     if (TABLES / "h100").is_dir():  # of `heddle-bench collect`
         found["predict-h100"] = ["predict", "--data", str(TABLES / "h100"), "--seed", PREDICT_SEED]
+        found["placements-h100"] = ["placements", "--data", str(TABLES / "h100"), "--seed",
+                                    PREDICT_SEED]
         found["simulate-h100-60"] = ["simulate", "--data", str(TABLES / "h100"), "--policy",
                                      ",".join(MAIN), "--interval", "60"]
     for interval in ("40", "60", "80"):
@@ -152,6 +154,29 @@ def pairs_table():
     return markdown(["simulated", "JCT, s", "makespan, s", "ANTT"], rows)
 
 
+def placements_table():
+    document = load("placements-h100")
+    if not document:
+        return NO_RESULT
+    rounds = document["rounds"]
+    common = [row for row in rounds if sum(row["shares"]) > 1]
+
+    def cell(of, judge):
+        stp, random = (sum(row[by] for row in of) / len(of) for by in (judge, "random"))
+        return f"{stp:.3f} ({stp / random - 1:+.1%})"
+
+    rows = [[label, cell(rounds, judge), cell(common, judge)] for judge, label in (
+        ("best", "the best placement, known afterwards"),
+        ("measured", "the same pairs, measured at other shares"),
+        ("forest", "the forest, which has seen none of the pairs"),
+        ("rule", "the rule of truth.h"),
+        ("estimator", "core's interference estimator"),
+        ("random", "nobody: the mean of all placements"),
+        ("worst", "the worst placement"))]
+    return markdown(["chosen by", f"measured sum of paces a GPU: {len(rounds)} rounds",
+                     f"{len(common)} rounds whose sides have SMs in common"], rows)
+
+
 def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
@@ -161,7 +186,8 @@ def tables():
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),
             "ablation": simulate_table("simulate-60", ablation),
-            "cdf": cdf_table("simulate-60"), "error": error_table(), "pairs": pairs_table()}
+            "cdf": cdf_table("simulate-60"), "error": error_table(), "pairs": pairs_table(),
+            "placements": placements_table()}
 
 
 def main():

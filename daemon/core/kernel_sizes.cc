@@ -24,9 +24,10 @@ void KernelSizes::ask_anew(Client& c, uint32_t kernel) {
 }
 
 void KernelSizes::ask_about(Client& c, uint32_t kernel) {
-  if (kernel >= c.known.kernels.size() || now_.bypass) return;
-  const Kernel& k = c.known.kernels[kernel];
-  if (k.stats != nullptr && k.policy != seat_.number()) ask(c, kernel);
+  if (c.kernel(kernel) == nullptr) return;
+  Kernel& k = c.known.kernels[kernel];
+  learning_.renew(c, k, promises_);
+  if (!now_.bypass && k.policy != seat_.number()) ask(c, kernel);
 }
 
 // What is left beyond so many hooks in a row is asked about as it is launched.

@@ -8,11 +8,12 @@ namespace heddle::core {
 
 class KernelSizes {
  public:
-  KernelSizes(Situation& now, const Roster& roster, Learning& learning, Seat& seat)
-      : now_(now), roster_(roster), learning_(learning), seat_(seat) {}
+  KernelSizes(Situation& now, const Roster& roster, Learning& learning, Promises& promises,
+              Seat& seat)
+      : now_(now), roster_(roster), learning_(learning), promises_(promises), seat_(seat) {}
 
   void ask_anew(Client& client, uint32_t kernel);
-  // Unless the policy that there is now was asked already.
+  // Unless the policy that there is now was asked already, by all that is known.
   void ask_about(Client& client, uint32_t kernel);
   // The same for the kernels of all clients, after a change of the policy.
   void ask_about_all();
@@ -23,6 +24,7 @@ class KernelSizes {
   Situation& now_;
   const Roster& roster_;
   Learning& learning_;
+  Promises& promises_;
   Seat& seat_;
 };
 

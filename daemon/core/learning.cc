@@ -77,10 +77,18 @@ void Learning::meet(Client& c, const KernelBody& body, Promises& promises) {
   }
 }
 
-void Learning::meet_nodes(Client& c, const NodesBody& body, Promises& promises) {
+void Learning::meet_nodes(Client& c, const NodesBody& body) {
   if (c.kernel(body.graph) == nullptr) return;
   Kernel& graph = c.known.kernels[body.graph];
   if (!graph.is_graph() || graph.stats == &c.known.unplaced) return;
+  graph.nodes = std::make_unique<NodesBody>(body);
+  graph.uses = 0;
+  c.known.profile_grown |= c.known.measured->profiled;  // a profile of before may lack them
+}
+
+void Learning::renew(Client& c, Kernel& graph, Promises& promises) {
+  if (graph.nodes == nullptr || graph.uses == promises.uses()) return;
+  const NodesBody& body = *graph.nodes;
   std::vector<GraphPart> parts{{nullptr, 0, body.others}};
   for (uint32_t i = 0; i < std::min(body.count, NodesBody::kMost); ++i) {
     const NodesBody::Node& node = body.nodes[i];
@@ -93,8 +101,7 @@ void Learning::meet_nodes(Client& c, const NodesBody& body, Promises& promises) 
     part.us = k.stats->duration.known() ? k.stats->duration.us()
                                         : part.metrics->get("us_profiled").value_or(0);
   }
-  promises.learn_nodes(graph, parts);
-  c.known.profile_grown |= c.known.measured->profiled;  // a profile of before may lack them
+  if (promises.learn_nodes(graph, parts)) graph.policy = 0;
 }
 
 KernelStats* Learning::find(uint32_t uid, uint64_t task, uint64_t kernel_id) {
@@ -265,11 +272,12 @@ TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
     out.facts.metrics = k.stats->metrics;
+    // Inside graphs nobody times it, and elsewhere not enough yet: it is there for its metrics.
+    if (profiled_only && !k.stats->profiled) continue;
     out.duration = k.stats->durations.summary();
     out.gap_launching = k.stats->gaps_launching.summary();
     out.gap_synchronized = k.stats->gaps_synchronized.summary();
     out.after = k.stats->duration.after();
-    // Of one that runs inside a graph only nobody has the time: it is there for its metrics.
     if (out.duration.count == 0 && !k.in_graph) profile.kernels.pop_back();
   }
   return profile;

@@ -22,7 +22,10 @@ class Learning {
   // A kernel ID is first seen at the client.
   void meet(Client& client, const KernelBody& body, Promises& promises);
   // What a graph of the client consists of.
-  void meet_nodes(Client& client, const NodesBody& body, Promises& promises);
+  void meet_nodes(Client& client, const NodesBody& body);
+  // What the kernel, if it is a graph, uses by its nodes: as far as more is known of them than when
+  // that was done last. The policy is then to be asked about it.
+  void renew(Client& client, Kernel& kernel, Promises& promises);
   void profile(const Client& client, const ProfileBody& body, Promises& promises);
   // nullptr: nothing is known of the kernel, nor is there a place for it.
   KernelStats* find(uint32_t uid, uint64_t task, uint64_t kernel_id);

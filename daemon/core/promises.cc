@@ -21,6 +21,10 @@ LaunchShape shape_of(const Kernel& k) {
           f.max_blocks_per_sm};
 }
 
+bool same(const ipc::KernelMetrics& a, const ipc::KernelMetrics& b) {
+  return a.there == b.there && std::equal(std::begin(a.values), std::end(a.values), b.values);
+}
+
 }  // namespace
 
 void Promises::promise(Client& c, double slowdown_max) {
@@ -134,7 +138,9 @@ double Promises::channel_left(Channel channel) const {
 // What was measured of a kernel, and so what it uses of each channel.
 void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) {
   if (metrics.there == 0) return;
+  const ipc::KernelMetrics before = stats.metrics;
   stats.metrics.merge(metrics);
+  if (!same(before, stats.metrics)) ++uses_;
   const Use use = use_of(stats.metrics, model_);
   if (!use.any_known()) return;
   stats.use = std::make_unique<Use>(use);
@@ -155,21 +161,27 @@ const Use* Promises::use_here(const Kernel& k, double us) {
 }
 
 // A probe measures a graph as a whole: that counts until each of its kernels was measured.
-void Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
+bool Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
+  const ipc::KernelMetrics before = graph.metrics();
+  graph.uses = uses_;
+  graph.by_nodes.reset();
+  prices_ = {};
   GraphUse use = graph_use(parts, model_);
   const bool whole = use.unknown <= 0 && use.use.any_known();
-  if (!whole && graph.stats->use != nullptr) return;
-  ipc::KernelMetrics metrics = graph.stats->metrics;
-  metrics.merge(use.metrics);
-  use.metrics = metrics;
-  graph.by_nodes = std::make_unique<GraphUse>(use);
-  prices_ = {};
+  if (whole || graph.stats->use == nullptr) {
+    ipc::KernelMetrics metrics = graph.stats->metrics;
+    metrics.merge(use.metrics);
+    use.metrics = metrics;
+    graph.by_nodes = std::make_unique<GraphUse>(use);
+  }
+  return !same(before, graph.metrics());
 }
 
 void Promises::set_use(KernelStats& stats, const Use& use) {
   stats.use = std::make_unique<Use>(use);
   stats.use_us = 0;
   prices_ = {};
+  ++uses_;
 }
 
 }  // namespace heddle::core

@@ -16,6 +16,7 @@ class Promises {
   void set_model(const DeviceModel& model) {
     model_ = model;
     prices_ = {};
+    ++uses_;
   }
   // The client is slowed by others by no more than that; 0: nothing is promised.
   void promise(Client& client, double slowdown_max);
@@ -36,8 +37,11 @@ class Promises {
   // What was measured of a kernel, and so what it uses of each channel; or that itself.
   void learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics);
   void set_use(KernelStats& stats, const Use& use);
-  // A graph uses what its kernels use, as far as somebody measured them.
-  void learn_nodes(Kernel& graph, std::span<const GraphPart> parts);
+  // Another one as soon as more is known of what any kernel uses.
+  uint64_t uses() const { return uses_; }
+  // A graph uses what its kernels use, as far as somebody measured them. True: its metrics are
+  // others than before.
+  bool learn_nodes(Kernel& graph, std::span<const GraphPart> parts);
   // What the kernel uses, taking `us` here; nullptr: nobody measured it.
   const Use* use_here(const Kernel& kernel, double us);
 
@@ -51,6 +55,7 @@ class Promises {
   const GpuTime& gpu_time_;
   DeviceModel model_;
   PriceCache prices_;
+  uint64_t uses_ = 1;
   uint32_t promised_ = 0;  // clients that were promised something
 };
 

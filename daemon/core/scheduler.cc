@@ -71,7 +71,8 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.on_kernel(*c, e.kernel);
         break;
       case EventKind::kNodes:
-        s.learning.meet_nodes(*c, e.nodes, s.promises);
+        s.learning.meet_nodes(*c, e.nodes);
+        s.sizes.ask_about(*c, e.nodes.graph);
         break;
       case EventKind::kProfile:
         s.learning.profile(*c, e.profile, s.promises);

@@ -38,7 +38,7 @@ struct Scheduler::State final : Situation {
     return {*this, roster, asks, promises, learning, bounds, places, busy_time, ceilings_};
   }
   Seat seat{scene(), telling};
-  KernelSizes sizes{*this, roster, learning, seat};
+  KernelSizes sizes{*this, roster, learning, promises, seat};
   Progress progress{scene(), gpu_time, telling, seat};
   Witness witness{*this, learning, bounds, ceilings_, seat, sizes, progress};
   Windows windows{*this, roster, places, ceilings_, telling, seat, sizes, progress};

@@ -29,8 +29,8 @@ constexpr Entry kHookDocs[] = {
      "A rule gives the client other terms. Without this hook the client leaves and comes back."},
     {"hooks.client_exit", "client_exit(c)", "", "The client is gone."},
     {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority [, timed]]`",
-     "A kernel ID is first seen at a client, or was measured to the end. `timed`: each of its "
-     "launches is timed, for `stopping`."},
+     "A kernel ID is first seen at a client, or was measured to the end, or a graph's metrics "
+     "changed. `timed`: each of its launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
      "A gated launch asks. A launch that a ceiling took back comes again, with `by_credit_us` 0 if "
      "it was in a queue."},

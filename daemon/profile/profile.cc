@@ -259,11 +259,10 @@ bool add_kernels(core::TaskProfile& into, const core::TaskProfile& from) {
     if (it == known.end()) {
       fresh.push_back(k);
     } else if (k.duration.count > 0 && it->second->duration.count == 0) {
-      const ipc::KernelMetrics metrics = it->second->facts.metrics;
       KernelProfile& own = *it->second;  // it ran inside a graph only, so far
+      const ipc::KernelMetrics metrics = own.facts.metrics;
       own = k;
-      own.facts.metrics = metrics;
-      own.facts.metrics.merge(k.facts.metrics);
+      own.facts.metrics.merge(metrics);
       more = true;
     } else {
       more |= take_more(it->second->after, k.after);
@@ -358,8 +357,10 @@ std::vector<Difference> diff(const Profile& a, const Profile& b, double within, 
 }
 
 size_t prune(Profile& profile, uint32_t samples) {
-  return std::erase_if(profile.task.kernels,
-                       [samples](const KernelProfile& k) { return k.duration.count < samples; });
+  return std::erase_if(profile.task.kernels, [samples](const KernelProfile& k) {
+    const bool measured_inside = k.duration.count == 0 && k.facts.metrics.there != 0;
+    return k.duration.count < samples && !measured_inside;
+  });
 }
 
 }  // namespace heddle::profiles

@@ -15,7 +15,8 @@
 
 namespace heddle::profiles {
 
-inline constexpr int kVersion = 3;  // 2, without uid, and 1, without duration_us_after, are read
+// 3, where each kernel was timed, 2, without uid, and 1, without duration_us_after, are read.
+inline constexpr int kVersion = 4;
 inline constexpr size_t kKernelsMax = 1 << 16;
 
 // The task beside one microbenchmark (bench/workloads/interference.cu), at one level of pressure.
@@ -99,7 +100,8 @@ struct Difference {
 // `least_us`, both shares and µs from 0. Largest difference first.
 std::vector<Difference> diff(const Profile& a, const Profile& b, double within, double least_us);
 
-// Removes kernels with fewer than `samples` of their duration; how many.
+// Removes kernels with fewer than `samples` of their duration; how many. One that nobody timed, for
+// it runs inside graphs only, stays for its metrics.
 size_t prune(Profile& profile, uint32_t samples);
 
 }  // namespace heddle::profiles

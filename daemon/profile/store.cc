@@ -184,6 +184,7 @@ void ProfileStore::add(core::TaskProfile task, uint32_t uid, const std::string& 
     Profile& profile = it->second;
     const size_t before = profile.task.kernels.size();
     if (!add_kernels(profile.task, task)) return;
+    if (profile.probe) take_probe(profile, Probe(*profile.probe));
     profile.measured = utc_text(time(nullptr));
     held_.kernels += profile.task.kernels.size() - before;
     held_by_[uid].kernels += profile.task.kernels.size() - before;

@@ -401,14 +401,15 @@ void Client::set_sleep(ipc::Sleep sleep) {
   control_->sleeping.store(sleep, std::memory_order_seq_cst);
 }
 
-void Client::add_kernel(const KernelMessage& message) {
+bool Client::add_kernel(const KernelMessage& message) {
   const uint32_t index = message.kernel.index;
-  if (index >= ipc::kKernels) {
+  if (index >= ipc::kKernels || knows_kernel(index)) {
     intake_.count_malformed();
-    return;
+    return false;
   }
   if (index >= kernels_.size()) kernels_.resize(index + 1);
   kernels_[index] = std::make_unique<KernelMessage>(message);
+  return true;
 }
 
 uint64_t Client::task() const { return task_key(identity_.label, identity_.command); }

@@ -159,7 +159,8 @@ class Client {
   void allow_sparse(bool on);
   bool sparse() const { return control_->header.sparse.load(std::memory_order_relaxed) != 0; }
 
-  void add_kernel(const KernelMessage& message);
+  // False: there is no such place, or it is another kernel's.
+  bool add_kernel(const KernelMessage& message);
   bool knows_kernel(uint32_t index) const {
     return index < kernels_.size() && kernels_[index] != nullptr;
   }

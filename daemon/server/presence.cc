@@ -36,8 +36,7 @@ void Presence::begin(Client& client, const core::Event& event) {
 }
 
 void Presence::register_kernel(Client& client, const KernelMessage& message, core::TimeNs now) {
-  client.add_kernel(message);
-  if (!client.managed() || !client.knows_kernel(message.kernel.index)) return;
+  if (!client.add_kernel(message) || !client.managed()) return;
   core::Event event(core::EventKind::kKernel, now, client.identity().id);
   event.kernel = message.kernel;
   tell(client, event);

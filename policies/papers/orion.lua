@@ -4,10 +4,11 @@
 -- program is on the GPU. Beside a kernel of it the launch goes only if it needs fewer than
 -- sm_threshold SMs and is of the other kind: one bound by compute, one by memory. A kernel of which
 -- one use is known and neither passes bound_pct, or whose uses nobody measured, is of the unknown
--- kind and goes beside any, as in the paper. So much predicted time below it may be in flight as is
--- duration_pct of the length of its runs alone; then the next launch waits for the ones before it,
--- and nobody overtakes it. The rule goes round the clients, as Listing 1 does: of each the first
--- launch is looked at, and one that must not join by its kind holds up no other client.
+-- kind and goes beside any, as in the paper. A graph's use is the mean of its kernels, less the
+-- part that nobody measured. So much predicted time below it may be in flight as is duration_pct of
+-- the length of its runs alone; then the next launch waits for the ones before it, and nobody
+-- overtakes it. The rule goes round the clients, as Listing 1 does: of each the first launch is
+-- looked at, and one that must not join by its kind holds up no other client.
 --
 -- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
 -- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
@@ -22,14 +23,15 @@ local in_flight, kinds, priorities = {}, {}, {}
 local seen, round = {}, 0                     -- by client: in which round it was looked at
 
 local function kind_of(kn, bound_pct)
-  local compute = math.max(kn.fma_pct or 0, kn.fp64_pct or 0, kn.tensor_pct or 0)
-  local memory = kn.dram_pct or 0
+  local known = 1 - (kn.unknown_pct or 0) / 100  -- of a graph, by time
+  local compute = known * math.max(kn.fma_pct or 0, kn.fp64_pct or 0, kn.tensor_pct or 0)
+  local memory = known * (kn.dram_pct or 0)
   if compute >= bound_pct and compute >= memory then return "compute" end
   if memory >= bound_pct then return "memory" end
   return nil
 end
 
--- SMs that its blocks fill; of a graph's nothing is known.
+-- SMs that its blocks fill; of a graph's kernels that is not known.
 local function sms_of(k)
   if k.kind == "graph" then return math.huge end
   local per_sm = math.max(1, k.kernel.blocks_per_sm)

@@ -37,6 +37,23 @@ test("a graph waits for the critical one, for it may need all SMs", function(t)
   t.ok(launches(t, compute, memory, nil, 4) < launches(t, compute, memory) / 10, "a graph")
 end)
 
+-- A critical graph of kernels that use all that they may of compute.
+test("a graph is of a kind by the part of it that was measured", function(t)
+  local function beside_graph(unknown_pct)
+    local s = t.sim { policy = "orion.lua", mps = true }
+    s:client { name = "hp", priority = 0 }
+    s:client { name = "be", priority = 9 }
+    s:loop { client = "hp", us = 500, launches = 40, nodes = 4, kernel = "h",
+             metrics = { fma_pct = 80, dram_pct = 10, unknown_pct = unknown_pct } }
+    s:loop { client = "be", us = 50, blocks = 32, kernel = "b", metrics = compute, at = 50000 }
+    s:run(400000)
+    return s:stats("be").launches
+  end
+  local measured, most, little = beside_graph(0), beside_graph(20), beside_graph(50)
+  t.ok(little > 10 * measured, little .. " beside one hardly measured, " .. measured .. " else")
+  t.ok(most < little / 10, most .. " where four fifths are measured: 64 % of compute at least")
+end)
+
 test("so much below is in flight as is a part of the critical run", function(t)
   local function together(params)  -- the most launches of two below that overlap
     local s = t.sim { policy = "orion.lua", mps = true, params = params }

@@ -4,7 +4,8 @@
 -- is heavy in what the GPU has less of: C-heavy beside M-heavy.
 --
 -- The most important program launches as it likes, and counts. A kernel that nobody measured counts
--- as all of the GPU: it waits for those of others, and they for it. The paper shows where the rule
+-- as all of the GPU: it waits for those of others, and they for it. So does the part of a graph
+-- that nobody measured, by its time. The paper shows where the rule
 -- errs: at 6 % of occupancy each, two kernels slowed each other by 1.7 times.
 --
 -- Needs profiles with metrics (`heddle profile collect-metrics`).
@@ -26,7 +27,11 @@ local function work_of(id)
 end
 
 local function use_of(kn)
-  return kn.occupancy_pct or UNKNOWN_PCT, kn.dram_pct or UNKNOWN_PCT
+  local unknown = (kn.unknown_pct or 0) / 100  -- of a graph, by time
+  local function all(use_pct)
+    return use_pct and use_pct + unknown * (UNKNOWN_PCT - use_pct) or UNKNOWN_PCT
+  end
+  return all(kn.occupancy_pct), all(kn.dram_pct)
 end
 
 -- What the others have in flight, or those above alone: their number, and the sums of compute and

@@ -31,6 +31,22 @@ test("a kernel that nobody measured waits for the critical one", function(t)
   t.ok(launches(t, light, nil) < launches(t, light, light) / 10, "unknown")
 end)
 
+test("what nobody measured of a graph counts as all of the GPU", function(t)
+  local function beside_graph(unknown_pct)
+    local s = t.sim { policy = "usher.lua", mps = true }
+    s:client { name = "hp", priority = 0 }
+    s:client { name = "be", priority = 9 }
+    s:loop { client = "hp", us = 500, launches = 40, nodes = 4, kernel = "h",
+             metrics = { occupancy_pct = 20, dram_pct = 20, unknown_pct = unknown_pct } }
+    s:loop { client = "be", us = 50, blocks = 32, kernel = "b", at = 50000,
+             metrics = { occupancy_pct = 50, dram_pct = 1 } }
+    s:run(400000)
+    return s:stats("be").launches
+  end
+  local measured, half = beside_graph(0), beside_graph(50)
+  t.ok(measured > 10 * half, measured .. " at 70 % in all, " .. half .. " at 110 %")
+end)
+
 test("the sum is a parameter", function(t)
   t.ok(launches(t, c_heavy, c_heavy, { sum_pct = 150 }) > 10 * launches(t, c_heavy, c_heavy),
        "140 %")

@@ -59,7 +59,9 @@ bool GraphSight::look_at(CUgraph graph, int depth) {
 
 void GraphSight::look_at(CUgraphNode node, int depth) {
   CUgraphNodeType type = CU_GRAPH_NODE_TYPE_KERNEL;
-  if (HEDDLE_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) return;
+  if (HEDDLE_REAL(cuGraphNodeGetType)(node, &type) != CUDA_SUCCESS) {
+    return kernels_.add_unseen(1);
+  }
   hash_ = XXH3_64bits_withSeed(&type, sizeof type, hash_);
   exempt_ |= type == CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL || type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP;
   CUgraph child = nullptr;
@@ -68,6 +70,8 @@ void GraphSight::look_at(CUgraphNode node, int depth) {
                       HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS;
     if (!seen || !look_at(child, depth + 1)) kernels_.add_unseen(1);
   }
+  // The driver shows its bodies to nobody but who made them.
+  if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) kernels_.add_unseen(1);
   if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
 }
 
@@ -78,7 +82,7 @@ void GraphSight::look_at_kernel_of(CUgraphNode node) {
   }
   hash_ = XXH3_64bits_withSeed(&params.gridDimX, 7 * sizeof(unsigned), hash_);
   void* const handle = params.func != nullptr ? static_cast<void*>(params.func) : params.kern;
-  kernels_.add(handle, shape_of(node, params));
+  kernels_.add(handle, params.func != nullptr ? nullptr : params.ctx, shape_of(node, params));
   const char* name = nullptr;
   const bool named = params.func != nullptr
                          ? HEDDLE_REAL(cuFuncGetName)(&name, params.func) == CUDA_SUCCESS

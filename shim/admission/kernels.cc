@@ -21,8 +21,9 @@ constexpr int kEntryBits = 14;
 constexpr size_t kEntries = size_t{1} << kEntryBits;
 static_assert(kEntries == 2 * ipc::kKernels);
 constexpr size_t kProbes = 64;
-// Kernels inside graphs leave the other half of the indices to what is launched by itself.
-constexpr uint32_t kInGraphsMax = ipc::kKernels / 2;
+// Kernels inside graphs leave the other indices to what is launched by itself. They hold places of
+// their user's in the daemon too, which are twice kKernels: enough for eight such programs.
+constexpr uint32_t kInGraphsMax = ipc::kKernels / 4;
 constexpr size_t kNodeArena = size_t{1} << 15;  // a graph beyond it is told without its kernels
 // For the next daemon, which is told no names that found no room here, only IDs.
 constexpr size_t kNameArenaBytes = 1 << 20;
@@ -140,7 +141,8 @@ CUfunction resolve(void* handle, const char*& name) {
   return of_kernel;
 }
 
-void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
+// False: only its name is known.
+bool look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
   const RelaxedCapture relaxed;
   const char* name = nullptr;
   const CUfunction function = resolve(handle, name);
@@ -152,7 +154,7 @@ void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
   // The hash sees all of the name, however long.
   sight.facts.id = ipc::kernel_id({name != nullptr ? name : "", length}, shape);
   sight.exempt = name != nullptr && is_exempt(name);
-  if (function == nullptr) return;
+  if (function == nullptr) return false;
   // A lazy load may synchronize the context: it must not happen while others wait for this launch.
   if (!anything_captures() && driver_has(kEntry_cuFuncLoad)) HEDDLE_REAL(cuFuncLoad)(function);
   HEDDLE_REAL(cuFuncGetModule)(&sight.module, function);
@@ -169,6 +171,7 @@ void look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
           &value, function, static_cast<int>(threads), shape.dynamic_smem_bytes) == CUDA_SUCCESS) {
     sight.facts.blocks_per_sm = static_cast<uint32_t>(value);
   }
+  return true;
 }
 
 void name_sight(Sight& sight, const char* format, uint64_t hash) {
@@ -344,14 +347,24 @@ namespace {
 
 namespace {
 
-// The index of a graph's kernel, which is met as if it were launched.
+// A look at a kernel loads it, into the context that is current; while anything captures it does
+// not, and the kernel's facts are then missing for good.
+bool may_look_at(const NodeCount& node) {
+  CUcontext current = nullptr;
+  HEDDLE_REAL(cuCtxGetCurrent)(&current);
+  const bool here = node.context == nullptr || node.context == current;
+  return current != nullptr && here && !anything_captures();
+}
+
+// The index of a graph's kernel, which is met as if it were launched; kNoKernel: it is not, and
+// counts among the others.
 uint32_t index_in_graph(Session* session, const NodeCount& node) {
   const uint64_t tag = tag_of(node.handle, Words(node.shape));
   KernelRef kernel;
   if (find(tag, node.handle, Words(node.shape), kernel)) return kernel.index;
   if (registered.load(std::memory_order_relaxed) >= kInGraphsMax) return ipc::kNoKernel;
   Sight sight;
-  look_at_kernel(node.handle, node.shape, sight);
+  if (!may_look_at(node) || !look_at_kernel(node.handle, node.shape, sight)) return ipc::kNoKernel;
   return add(session, tag, node.handle, sight).index;
 }
 

@@ -10,7 +10,7 @@ NodeCounts::~NodeCounts() {
   if (places_ != nullptr) munmap(places_, kPlaces * sizeof(NodeCount));
 }
 
-void NodeCounts::add(void* handle, const ipc::LaunchShape& shape) {
+void NodeCounts::add(void* handle, CUcontext context, const ipc::LaunchShape& shape) {
   ++total_;
   if (places_ == nullptr) {
     void* memory = mmap(nullptr, kPlaces * sizeof(NodeCount), PROT_READ | PROT_WRITE,
@@ -23,7 +23,7 @@ void NodeCounts::add(void* handle, const ipc::LaunchShape& shape) {
   for (size_t probe = 0; probe < kProbes; ++probe) {
     NodeCount& place = places_[(home + probe) % kPlaces];
     if (place.count == 0) {
-      place = {handle, shape, 1};
+      place = {handle, context, shape, 1};
       return;
     }
     if (place.handle == handle && place.shape == shape) {

@@ -6,11 +6,13 @@
 #include <span>
 
 #include "ipc/kernel_id.h"
+#include "shim/driver/driver_api.h"
 
 namespace heddle::shim {
 
 struct NodeCount {
-  void* handle;  // a CUfunction or a CUkernel
+  void* handle;       // a CUfunction or a CUkernel
+  CUcontext context;  // into which the CUkernel is loaded; nullptr: it is loaded, or nobody knows
   ipc::LaunchShape shape;
   uint32_t count;  // 0: a free place
 };
@@ -23,7 +25,7 @@ class NodeCounts {
   NodeCounts(const NodeCounts&) = delete;
   NodeCounts& operator=(const NodeCounts&) = delete;
 
-  void add(void* handle, const ipc::LaunchShape& shape);
+  void add(void* handle, CUcontext context, const ipc::LaunchShape& shape);
   // Nodes that nobody could look at: they may be kernels.
   void add_unseen(uint64_t nodes) { total_ += nodes; }
   uint64_t total() const { return total_; }

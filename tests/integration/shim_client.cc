@@ -280,6 +280,8 @@ const Command kCommands[] = {
     {"graph_child", [](long) { return launch_graph(kernel("child child ncclKernel_X")); }},
     {"graph_many", [](long) { return launch_graph(kernel("many ncclKernel_X")); }},
     {"graph_plain", [](long) { return launch_graph(kernel("child many second_kernel")); }},
+    {"graph_while", [](long) { return launch_graph(kernel("many while loop_body")); }},
+    {"graph_far", [](long) { return launch_graph(kernel("many far second_kernel")); }},
     {"pdl", [](long n) { return launch_pdl(second, stream_of(n)); }},
     {"attributes", [](long n) { return launch_with_attributes(first, stream_of(n)); }},
     {"memset",

@@ -406,7 +406,9 @@ FAKE CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) 
   return *count = nodes != nullptr ? given : all, CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
-  *type = after("child ", node) != nullptr ? CU_GRAPH_NODE_TYPE_GRAPH : CU_GRAPH_NODE_TYPE_KERNEL;
+  *type = after("child ", node) != nullptr   ? CU_GRAPH_NODE_TYPE_GRAPH
+          : after("while ", node) != nullptr ? CU_GRAPH_NODE_TYPE_CONDITIONAL
+                                             : CU_GRAPH_NODE_TYPE_KERNEL;
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
@@ -415,6 +417,7 @@ FAKE CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
 }
 FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
   params->kern = reinterpret_cast<CUkernel>(node);
+  if (after("far ", node) != nullptr) return params->ctx = handle_of(7), CUDA_SUCCESS;
   return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {

@@ -6,15 +6,23 @@
 namespace heddle::shim_test {
 namespace {
 
-TEST_F(Shim, RegistersAGraphWithItsKernelsBeforeIt) {
+class ShimOfGraphs : public Shim {
+ protected:
+  std::vector<Registration> registrations(size_t count) {
+    std::vector<Registration> all;
+    for (int i = 0; i < 2'000 && all.size() < count; ++i) {
+      for (Registration& one : daemon_.registrations()) all.push_back(std::move(one));
+      if (all.size() < count) usleep(1'000);
+    }
+    return all;
+  }
+};
+
+TEST_F(ShimOfGraphs, RegistersAGraphWithItsKernelsBeforeIt) {
   Application app(environment());
   start(app, kLease);
   EXPECT_EQ(app("graph_plain"), "0");
-  std::vector<Registration> kernels;
-  for (int i = 0; i < 2'000 && kernels.size() < 3; ++i) {
-    for (Registration& one : daemon_.registrations()) kernels.push_back(std::move(one));
-    if (kernels.size() < 3) usleep(1'000);
-  }
+  const std::vector<Registration> kernels = registrations(3);
   ASSERT_EQ(kernels.size(), 3u);
   EXPECT_EQ(kernels[0].name, "one_of_many");
   EXPECT_EQ(kernels[1].name, "second_kernel");
@@ -24,6 +32,21 @@ TEST_F(Shim, RegistersAGraphWithItsKernelsBeforeIt) {
   EXPECT_EQ(nodes.at(1), 1u);
   EXPECT_EQ(app("graph_plain"), "0");
   EXPECT_TRUE(daemon_.registrations().empty()) << "the same graph";
+}
+
+// The body of a conditional node, and a library's kernel in another context, into which it must not
+// be loaded from here.
+TEST_F(ShimOfGraphs, CountsWhatItCannotLookAtAmongAGraphsOthers) {
+  for (const char* graph : {"graph_while", "graph_far"}) {
+    Application app(environment());
+    start(app, kLease);
+    EXPECT_EQ(app(graph), "0");
+    const std::vector<Registration> kernels = registrations(2);
+    ASSERT_EQ(kernels.size(), 2u) << graph;
+    EXPECT_EQ(kernels[0].name, "one_of_many");
+    EXPECT_EQ(kernels[1].nodes.size(), 1u) << graph;
+    EXPECT_EQ(kernels[1].other_nodes, 1u) << graph;
+  }
 }
 
 }  // namespace

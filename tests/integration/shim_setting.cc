@@ -200,7 +200,8 @@ std::vector<Registration> FakeDaemon::registrations() {
     receive_message(socket_, [&](wire::Message::Reader message) {
       ASSERT_TRUE(message.isRegisterKernel());
       const auto kernel = message.getRegisterKernel();
-      all.push_back({kernel.getIndex(), kernel.getId(), kernel.getName().cStr(), {}});
+      all.push_back(
+          {kernel.getIndex(), kernel.getId(), kernel.getName().cStr(), {}, kernel.getOtherNodes()});
       for (const auto node : kernel.getNodes())
         all.back().nodes[node.getKernel()] = node.getCount();
     });

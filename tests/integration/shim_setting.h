@@ -22,6 +22,7 @@ struct Registration {
   uint64_t id;
   std::string name;
   std::map<uint32_t, uint32_t> nodes;  // of a graph: how many launch the kernel of that index
+  uint32_t other_nodes = 0;
 };
 
 // Serves one client at a time, on the test's own thread: nothing happens but inside its calls.

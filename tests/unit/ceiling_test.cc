@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <vector>
 
 #include "tests/unit/core_fixture.h"
@@ -230,6 +232,58 @@ TEST_F(GraphUnderACeilingTest, HasItsOwnUseUntilEachOfItsKernelsIsMeasured) {
   ASSERT_TRUE(dram.use);
   EXPECT_EQ(dram.unknown, 0);
   EXPECT_NEAR(*dram.use, 0.2, 0.01);
+}
+
+TEST_F(GraphUnderACeilingTest, HasItsOwnUseThoughThatIsMeasuredAfterItsNodesAreKnown) {
+  core_->set_use(0, 2, 99, use_of_dram(0.2F));
+  const CeilingStatus dram = told();
+  ASSERT_TRUE(dram.use);
+  EXPECT_EQ(dram.unknown, 0);
+  EXPECT_NEAR(*dram.use, 0.2, 0.01);
+}
+
+TEST_F(GraphUnderACeilingTest, PaysForAKernelThatIsMeasuredAfterItsNodesAreKnown) {
+  Event e(EventKind::kProfile, now_, 2);
+  e.profile = {};
+  e.profile.kernel_id = 8;
+  e.profile.metrics.set(ipc::metric_of("dram_pct"), 0);
+  e.profile.metrics.set(ipc::metric_of("us_profiled"), 10);
+  step(e);
+  const CeilingStatus dram = told();
+  ASSERT_TRUE(dram.use);
+  EXPECT_EQ(dram.unknown, 0);
+  EXPECT_NEAR(*dram.use, 0.75 * 40 / DeviceModel{}.dram_peak_pct, 0.02);
+}
+
+// Remembers of each kernel what it used when the policy was asked last.
+struct Asked : Policy {
+  std::string_view name() const override { return "asked"; }
+  bool hears_kernels() const override { return true; }
+  KernelVerdict kernel_init(Gpu&, const LaunchView& k) override {
+    unknown_pct[k.facts->id] = k.metrics->get("unknown_pct");
+    ++asked[k.facts->id];
+    return {};
+  }
+  std::map<uint64_t, std::optional<double>> unknown_pct;
+  std::map<uint64_t, int> asked;
+};
+
+TEST_F(GraphUnderACeilingTest, IsAskedAboutByWhatItsKernelsUse) {
+  Asked policy;
+  bool ok = false;
+  take(core_->set_policy(&policy, now_, ok));
+  graph(0, {{1, 3}, {2, 1}});
+  ASSERT_TRUE(policy.unknown_pct[99]);
+  EXPECT_NEAR(*policy.unknown_pct[99], 25, 1e-9);
+  measured_kernel(2, 8, 0);
+  const int asked = policy.asked[99];
+  for (int i = 0; i < 3; ++i) {
+    post(2);
+    done(2, 1'000);
+  }
+  EXPECT_EQ(*policy.unknown_pct[99], 0) << "more is known of it";
+  EXPECT_EQ(policy.asked[99], asked + 1);
+  take(core_->set_policy(nullptr, now_, ok));
 }
 
 TEST_F(GraphUnderACeilingTest, IsUnknownWithoutAMeasuredKernel) {

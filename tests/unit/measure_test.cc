@@ -195,6 +195,31 @@ TEST_F(MeasureTest, AKernelThatTheProfileLacksIsAddedOnceItIsMeasured) {
   EXPECT_EQ(profile.kernels[0].facts.id, 78u);
 }
 
+// A profile's duration is not measured again: it must not be that of a few samples.
+TEST_F(MeasureTest, AGraphsKernelThatIsLaunchedDirectlyTooHasNoDurationUntilItIsMeasured) {
+  attach(1, 0);
+  kernel(1, 0, 77);
+  teach(1, 300, 700, kRuns);
+  kernel(1, 1, 78);
+  Event e(EventKind::kKernel, now_, 1);
+  e.kernel = {};
+  e.kernel.index = 2;
+  e.kernel.id = 79;
+  step(e);
+  e.kind = EventKind::kNodes;
+  e.nodes = {2, 1, 0, {{1, 5}}};
+  step(e);
+  Event direct = launch(EventKind::kPosted, 1, Admission::kLease);
+  direct.launch.kernel = 1;
+  step(direct);
+  now_ += 100 * kUs;
+  done(1, 100);
+  const TaskProfile profile = core_->take_profile(1);
+  ASSERT_EQ(profile.kernels.size(), 2u);
+  EXPECT_EQ(profile.kernels[1].facts.id, 78u);
+  EXPECT_EQ(profile.kernels[1].duration.count, 0u);
+}
+
 TEST_F(MeasureTest, ASampleTakenBesideAnothersWorkDoesNotCount) {
   attach(1, 0);
   kernel(1, 0, 77);

@@ -126,6 +126,28 @@ TEST_F(PlanCliTest, SimulatesAndLabelsWhatItPrints) {
   EXPECT_EQ(heddle(command).out, said.out);
 }
 
+TEST_F(PlanCliTest, PlacementsAreOfMeasuredPairsAlone) {
+  file("jobs.csv",
+       "model,batch,alone_ms,memory_mib,bandwidth_pct\na,1,1,1,\nb,1,2,1,\nc,1,3,1,\nd,1,4,1,\n");
+  file("samples.csv",
+       "model,batch,share,neighbour,neighbour_batch,neighbour_share,pace\n"
+       "a,1,1,,,,1\nb,1,1,,,,1\nc,1,1,,,,1\nd,1,1,,,,1\n"
+       "a,1,1,c,1,1,0.9\nc,1,1,a,1,1,0.8\na,1,1,d,1,1,0.5\nd,1,1,a,1,1,0.4\n"
+       "b,1,1,c,1,1,0.6\nc,1,1,b,1,1,0.5\nb,1,1,d,1,1,0.7\nd,1,1,b,1,1,0.6\n");
+  const Said said = heddle({"--json", "plan", "placements", "--data", directory_});
+  ASSERT_EQ(said.exit_code, 0) << said.err;
+  const json rounds = json::parse(said.out)["rounds"];
+  ASSERT_EQ(rounds.size(), 1u);
+  EXPECT_DOUBLE_EQ(rounds[0]["best"], 1.5);
+  EXPECT_DOUBLE_EQ(rounds[0]["worst"], 1.0);
+  EXPECT_TRUE(rounds[0]["forest"].is_null()) << "it would know what it is asked";
+  EXPECT_EQ(heddle({"plan", "placements", "--data", directory_}).out.find("forest"),
+            std::string::npos);
+  const Said none = heddle({"plan", "placements", "--data", miso_});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_NE(none.err.find("measure with `heddle-bench collect`"), std::string::npos) << none.err;
+}
+
 TEST_F(PlanCliTest, ErrorsSayWhatToDo) {
   const std::string path = file("jobs.toml", jobs_);
   for (const auto& [words, complaint] :

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "daemon/plan/judges.h"
+#include "daemon/plan/placements.h"
 #include "daemon/plan/predictor.h"
 
 namespace heddle::plan {
@@ -183,6 +184,38 @@ TEST_F(CollectedTest, DamageIsNamed) {
     ASSERT_FALSE(table) << complaint;
     EXPECT_NE(table.error().message.find(complaint), std::string::npos) << table.error().message;
   }
+}
+
+// Expects most of long jobs beside long ones; with -1 least.
+struct ByLength : Judge {
+  explicit ByLength(double sign) : sign(sign) {}
+  double pace(std::span<const Tenant> tenants, size_t which, uint32_t) override {
+    return 100 + sign * tenants[which].job->alone_ms * tenants[1 - which].job->alone_ms;
+  }
+  double sign;
+};
+
+TEST_F(CollectedTest, PlacementsAreJudgedByMeasuredPairs) {
+  const auto table = read(std::string(kJobs) + "a,1,1,1,\nb,1,2,1,\nc,1,3,1,\nd,1,4,1,\n",
+                          std::string(kSamples) +
+                              "a,1,1,,,,1\nb,1,1,,,,1\nc,1,1,,,,1\nd,1,1,,,,1\n"
+                              "a,1,0.5,c,1,1,0.9\nc,1,1,a,1,0.5,0.8\n"  // one that none goes on
+                              "a,1,1,c,1,1,0.9\nc,1,1,a,1,1,0.8\n"
+                              "a,1,1,d,1,1,0.5\nd,1,1,a,1,1,0.4\n"
+                              "b,1,1,c,1,1,0.6\nc,1,1,b,1,1,0.5\n"
+                              "b,1,1,d,1,1,0.7\nd,1,1,b,1,1,0.6\n");
+  ASSERT_TRUE(table) << table.error().message;
+  const std::vector<Round> all = rounds(*table);
+  ASSERT_EQ(all.size(), 1u);
+  EXPECT_EQ(all[0].left, (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(all[0].right, (std::vector<size_t>{2, 3}));
+  ByLength good(1), bad(-1);
+  const Placed placed = place(*table, all[0], good);
+  EXPECT_NEAR(placed.best, (0.9 + 0.8 + 0.7 + 0.6) / 2, 1e-9) << "a beside c, b beside d";
+  EXPECT_NEAR(placed.worst, (0.5 + 0.4 + 0.6 + 0.5) / 2, 1e-9);
+  EXPECT_NEAR(placed.random, (placed.best + placed.worst) / 2, 1e-9);
+  EXPECT_EQ(placed.chosen, placed.best);
+  EXPECT_EQ(place(*table, all[0], bad).chosen, placed.worst);
 }
 
 }  // namespace

@@ -158,8 +158,30 @@ TEST_F(ProfileFiles, AnAdministratorsProfileIsForAllAndIsNotWrittenTo) {
   }
 }
 
+// The core was told them of a kernel that nobody had timed: a later probe would not replace them.
+TEST_F(ProfileFiles, TheStoreKeepsAProbesMetricsOutOfAKernelThatIsTimedLater) {
+  Profile probed = profile();
+  probed.uid = kUser;
+  probed.task.kernels[1].duration = {};
+  probed.probe = Probe{1, {}, {}};
+  probed.probe->metrics.set(ipc::metric_of("dram_pct"), 40);
+  write("probed.toml", format(probed));
+  ProfileStore store = open_store();
+  store.learn_gpu("NVIDIA H200", "580.159.04", false);
+  core::TaskProfile timed = *store.find(kUser, probed.task.task);
+  ASSERT_EQ(timed.kernels[1].facts.metrics.get("dram_pct"), 40);
+  timed.kernels[1].duration = {3, 3, 3, 32};
+  store.add(timed, kUser, "api", "serve --x");
+  const auto unsaved = store.take_unsaved();
+  ASSERT_EQ(unsaved.size(), 1u);
+  const Result<Profile> saved = parse(unsaved[0].second, "saved.toml");
+  ASSERT_TRUE(saved) << saved.error().message;
+  EXPECT_EQ(saved->task.kernels[1].duration.count, 32u);
+  EXPECT_EQ(saved->task.kernels[1].facts.metrics.there, 0u);
+}
+
 TEST_F(ProfileFiles, AnOlderHeddledsProfileIsForItsOwnUser) {
-  write("old.toml", lines(format(profile()), "version = 3", "version = 2"));
+  write("old.toml", lines(format(profile()), "version = 4", "version = 2"));
   ProfileStore store = open_store();
   store.learn_gpu("NVIDIA H200", "580.159.04", false);
   EXPECT_TRUE(store.find(geteuid(), 0xfedcba9876543210));

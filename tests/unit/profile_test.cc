@@ -53,17 +53,28 @@ TEST(Profile, KernelWithoutATimeOfItsOwnKeepsItsMetricsUntilItIsTimed) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->task.kernels[0].duration.count, 0u);
   core::TaskProfile task = read->task;
-  const core::TaskProfile later{task.task, 100, {kernel(1, "a_gemm", 7)}};
+  core::TaskProfile later{task.task, 100, {kernel(1, "a_gemm", 7)}};
+  later.kernels[0].facts.metrics.set(ipc::metric_of("ipc"), 3);
+  later.kernels[0].facts.metrics.set(ipc::metric_of("dram_pct"), 40);
   EXPECT_TRUE(add_kernels(task, later));
   EXPECT_EQ(task.kernels[0].duration.mean_us, 7);
-  EXPECT_EQ(task.kernels[0].facts.metrics.get("ipc"), 1.75);
+  EXPECT_EQ(task.kernels[0].facts.metrics.get("ipc"), 1.75) << "an administrator's comes first";
+  EXPECT_EQ(task.kernels[0].facts.metrics.get("dram_pct"), 40);
   EXPECT_FALSE(add_kernels(task, later));
+}
+
+TEST(Profile, PruneKeepsAKernelThatOnlyGraphsLaunchIfItHasMetrics) {
+  Profile p = profile();
+  for (core::KernelProfile& inside : p.task.kernels) inside.duration = {};
+  EXPECT_EQ(prune(p, 10), 1u);
+  ASSERT_EQ(p.task.kernels.size(), 1u);
+  EXPECT_EQ(p.task.kernels[0].facts.id, 1u);
 }
 
 TEST(Profile, OfVersion1IsRead) {
   Profile old = profile();
   old.task.kernels[1].after.clear();
-  const Result<Profile> read = parse(lines(format(old), "version = 3", "version = 1"), "p.toml");
+  const Result<Profile> read = parse(lines(format(old), "version = 4", "version = 1"), "p.toml");
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(format(*read), format(*parse(format(old), "p.toml")));
 }
@@ -73,9 +84,9 @@ TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
   const struct {
     const char *what, *with, *error;
   } cases[] = {
-      {"version = 3", "version = 4", "p.toml:2: version must be from 1 to 3"},
-      {"version = 3", "version = 0", "p.toml:2: version must be from 1 to 3"},
-      {"version = 3", "", "p.toml:1: version is missing"},
+      {"version = 4", "version = 5", "p.toml:2: version must be from 1 to 4"},
+      {"version = 4", "version = 0", "p.toml:2: version must be from 1 to 4"},
+      {"version = 4", "", "p.toml:1: version is missing"},
       {"gpu = \"NVIDIA H200\"", "gpu = 7", "p.toml:3: gpu must be a text"},
       {"key = \"fedcba9876543210\"", "key = \"fedcba\"", "p.toml:7: key must be 16 hexadecimal"},
       {"runs = 100", "runs = 0", "p.toml:10: runs must be a whole number from 1"},
@@ -270,7 +281,7 @@ TEST_F(ProfileFiles, TheCommandLineComparesJoinsAndThinsOut) {
   EXPECT_TRUE(fs::exists(directory_ + "/undated.toml"));
   old.measured = "2001-01-01T00:00:00Z";
   write("old.toml", format(old));
-  write("bad.toml", "version = 3");
+  write("bad.toml", "version = 4");
   const size_t others = files() - 1;
   const auto [show_code, shown] = run(cli::profile_show);
   EXPECT_EQ(show_code, 1);

@@ -371,6 +371,19 @@ TEST(ClientMemory, IsReadAShareAtATime) {
   for (const size_t count : seen) EXPECT_EQ(count, size_t{ipc::kRingRecords});
 }
 
+// Each costs the daemon a look at up to 64 kernels and a hook: a client has only so many.
+TEST(ClientMemory, TellsOfAKernelOnce) {
+  auto made = Client::make({});
+  ASSERT_TRUE(made) << made.error().message;
+  KernelMessage message{};
+  message.kernel.index = ipc::kKernels - 1;
+  EXPECT_TRUE((*made)->add_kernel(message));
+  EXPECT_FALSE((*made)->add_kernel(message));
+  message.kernel.index = ipc::kKernels;
+  EXPECT_FALSE((*made)->add_kernel(message));
+  EXPECT_EQ((*made)->intake().malformed(), 2u);
+}
+
 // More threads ask than it may have asks open: the others are heard once these are answered.
 TEST(ClientMemory, HasNoMoreAsksOpenThanItsShare) {
   Identity identity;

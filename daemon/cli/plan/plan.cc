@@ -341,6 +341,13 @@ void add_plan(CLI::App& app, PlanOptions& o, const std::string& socket, const bo
   errors->add_option("--seed", o.seed, "the first (1)");
   errors->add_option("--seeds", o.seeds, "how many splits (5)")->check(CLI::Range(1, 1000));
   errors->callback([&] { exit_code = predict(o, as_json); });
+  CLI::App* placements = plan->add_subcommand(
+      "placements",
+      "How good the pairs of jobs are that judges choose: the pairs at other shares, the forest, "
+      "the simulator's rule, the interference estimator; by what was measured of all pairs");
+  placements->add_option("--data", o.data, "such as profiles/jobs/h100")->required();
+  placements->add_option("--seed", o.seed, "of the forest (1)");
+  placements->callback([&] { exit_code = plan_placements(o, as_json); });
   add_simulate(*plan, o, as_json, exit_code);
   for (CLI::App* sub : plan->get_subcommands({})) sub->fallthrough();
 }

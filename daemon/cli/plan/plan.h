@@ -46,5 +46,6 @@ struct ApplyPlan {
 int plan_apply(const PlanOptions& options, const std::string& socket, const ApplyPlan& what,
                bool as_json);
 int plan_simulate(const PlanOptions& options, bool as_json);  // plan_simulate.cc
+int plan_placements(const PlanOptions& options, bool as_json);
 
 }  // namespace heddle::cli

@@ -15,8 +15,11 @@ struct Kernel {
   ipc::KernelFacts facts{};  // without the metrics, which its task has
   uint32_t waves = 1;        // of its blocks on the SMs that its client has
   KernelStats* stats = nullptr;
-  // Of a graph, by its kernels; none: it has what was measured of itself.
+  // Of a graph: what it launches, and what it uses by that, as far as Promises::uses() goes. No
+  // use: it has what was measured of itself.
+  std::unique_ptr<const NodesBody> nodes;
   std::unique_ptr<const GraphUse> by_nodes;
+  uint64_t uses = 0;
   bool in_graph = false;  // a graph of its client launches it
   GroupCount size{};      // of the sets that the policy wants for its launches, 0: all
   bool timed = false;     // the policy wants the time of each launch
