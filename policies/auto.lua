@@ -23,17 +23,21 @@ local STEPS = {
   { busy = NONE, pause = FITS, why = "step 5: pauses that are predicted to hold it" },
   { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
 }
-for _, step in ipairs(STEPS) do step.spent = step.why .. "; its share is used up" end
+for _, step in ipairs(STEPS) do
+  step.spent, step.early = step.why .. "; its share is used up", step.why .. "; this one just began"
+end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
-local BLIND = STEPS[4]    -- it is this one, as the built-in does
+local PAUSES = STEPS[4]   -- it is this one, as the built-in does; and where few SMs mean nothing
+local settle_us = 100     -- a request that waited for the one before it begins sooner
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
-local state = {}          -- by priority: its ways, and what was read at the last correction
+local state = {}          -- by priority: its ways, what was read at the last correction, and how
+                          -- long those above had been idle as the pause began (pause_us)
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
-               at_us = 0, idle_us = 0, launches = 0, runs = 0, took_us = 0, alone_us = 0,
-               pauses_us = 0 }
+               at_us = 0, idle_us = 0, pause_us = 0, launches = 0, runs = 0, took_us = 0,
+               alone_us = 0, pauses_us = 0 }
 end
 
 -- Launches so far of all that are no more important than `q`, however they were let go.
@@ -46,7 +50,8 @@ local function launches_of(g, q)
 end
 
 -- What those above lost since the last correction, and what best effort got: corrects the ways.
-local function measure(s, g, q, at_us, p)
+local function measure(s, g, k, at_us, p)
+  local q = k.priority
   local runs, took_us, alone_us, pauses_us = g:runs(q)
   local count, alone = runs - s.runs, alone_us - pauses_us - (s.alone_us - s.pauses_us)
   local lost_us = took_us - s.took_us - (alone_us - s.alone_us)
@@ -58,7 +63,7 @@ local function measure(s, g, q, at_us, p)
     local part = min(1, all_us / min(load_us, at_us - s.first_us))
     s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
     local allowed = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
-    local sets, was = g.mode == "mps" and p.few_sm > 0, s.ways.best
+    local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
     ways.correct(s.ways, lost_us / alone, allowed, max(0, launches - s.launches) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
     local best = s.ways.best
@@ -93,14 +98,21 @@ return policy {
       if not k then return IDLE, "empty" end
       local q, us, inflight, most = k.priority, k.predicted_us, g.inflight_us, p.quantum_us
       local s, at_us = state[q], now_us()
-      measure(s, g, q, at_us, p)
+      measure(s, g, k, at_us, p)
       local blind = at_us - s.last_run_us >= blind_us
-      local step = blind and BLIND or STEPS[s.ways.at]
+      local step = STEPS[s.ways.at]
+      if blind or step.sets and not k.fenceable then step = PAUSES end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
-      local where = g:busy(q) and step.busy or step.pause
-      if where == FEW and not k.fenceable then where = g:busy(q) and NONE or ALL end
-      if g:gap_us(q) == huge then where, owed_us = ALL, huge end
+      local busy, idle_us = g:busy(q), g:idle_us(q)
+      if busy then s.pause_us = idle_us end
+      local where = busy and step.busy or step.pause
+      local early_us = s.pause_us + settle_us - idle_us
+      if g:gap_us(q) == huge then
+        where, owed_us = ALL, huge
+      elseif step.busy == NONE and where == ALL and early_us > 0 then
+        return IDLE, early_us, step.early
+      end
       if where == NONE then return IDLE, step.why end
       if owed_us <= 0 then return IDLE, step.spent end
       if where == FITS then

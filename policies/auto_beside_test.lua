@@ -109,6 +109,11 @@ local function cell(load, beside, asks, held_out)
   end)
 end
 
+test("at load 0.50 best effort that is held on the device has most of what that leaves", function(t)
+  local p99, got = measure(0.5, { us = 300, launches = 33 }, "auto.lua", true, t)
+  t.ok(got > 0.4, "best effort " .. got)
+  t.below(p99 / measure(0.5, nil, nil, nil, t), 1.05, "p99 of alone")
+end)
 cell(0.2, "short")
 cell(0.5, "short")
 cell(0.8, "short")

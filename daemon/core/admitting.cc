@@ -11,7 +11,8 @@ namespace {
 
 // While launches wait and the policy says IDLE it is asked again this often, so that a budget that
 // accrues with time, or a gap estimate that was wrong, lets something go.
-constexpr TimeNs kRetryNs = 1'000'000;
+// The policy may want it sooner, but not over and over.
+constexpr double kRetryUs = 1000, kRetryUsMin = 10;
 
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
@@ -302,6 +303,7 @@ bool Admitting::dispatch_once() {
     }
     verdict.result = HookResult::kFault;
   }
+  if (verdict.again_us > 0) again_us_ = std::clamp(verdict.again_us, kRetryUsMin, kRetryUs);
   const bool fault = seat_.faulted(verdict.result);
   const bool idle = verdict.result == HookResult::kDecided && !fault;
   // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
@@ -320,8 +322,9 @@ bool Admitting::dispatch_once() {
 
 void Admitting::dispatch() {
   uint32_t decided = 0;
+  again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
-  retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + kRetryNs;
+  retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);
   if (now_.windows_dirty) refresh_windows();
 }
 

@@ -89,6 +89,7 @@ class Admitting {
   Trial* trial_ = nullptr;
   TimeNs starve_at_ = 0;            // nobody waits for too long before
   TimeNs withheld_until_ = kNever;  // the first of those whose client is over a ceiling
+  double again_us_ = 0;             // after IDLE, as the policy wanted it
   TimeNs retry_at_ = 0;             // next dispatch while launches wait and the policy said IDLE
 };
 

@@ -191,6 +191,7 @@ struct DispatchVerdict {
   int launch_priority = kBuiltinPriority;
   double credit_us = 0;  // further predicted time that its thread may launch without asking
   uint16_t reason = 0;   // Policy::reason's; 0: none was given
+  double again_us = 0;   // IDLE: it is to be asked again so soon; 0: the core knows when
 };
 
 struct KernelVerdict {

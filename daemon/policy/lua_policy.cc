@@ -410,7 +410,7 @@ core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
     if (said == &kRun) {
       ok = read_run(verdict);
     } else if (said == &kIdle) {
-      read_reason(kTop + 2);
+      ok = read_idle(verdict);
     } else {
       ok = bad_verdict("RUN, k or IDLE, reason");
     }

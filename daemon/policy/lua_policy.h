@@ -129,6 +129,7 @@ class LuaPolicy final : public core::Policy {
   core::HookResult launch_hook(Hook hook, core::Gpu& gpu, const core::LaunchView& launch);
   bool read_window(core::WindowVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
+  bool read_idle(core::DispatchVerdict& verdict);
   bool read_kernel(core::KernelVerdict& verdict);
   void read_reason(int index);
   uint16_t count_verdict();

@@ -35,9 +35,10 @@ constexpr Entry kHookDocs[] = {
      "A gated launch asks. A launch that a ceiling took back comes again, with `by_credit_us` 0 if "
      "it was in a queue."},
     {"hooks.dispatch", "dispatch(g, p)",
-     "`RUN, k [, sm [, stream_priority [, credit_us]]]` or `IDLE`, then a reason",
-     "After an ask, a completion or a gap that opens, and each ms while a launch waits. It is "
-     "called again until it says `IDLE`, 32 times at most."},
+     "`RUN, k [, sm [, stream_priority [, credit_us]]]` or `IDLE [, again_us]`, then a "
+     "reason",
+     "After an ask, a completion or a gap that opens, and each ms while a launch waits, or "
+     "`again_us` later (10 at least). It is called again until it says `IDLE`, 32 times at most."},
     {"hooks.running", "running(k, p)", "",
      "A launch was let go, or is seen to have been launched under a window."},
     {"hooks.stopping", "stopping(k, p)", "", "A launch has ended."},

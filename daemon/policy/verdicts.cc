@@ -110,6 +110,16 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   return true;
 }
 
+// IDLE [, again_us], with a reason after either.
+bool LuaPolicy::read_idle(core::DispatchVerdict& v) {
+  lua_State* L = sandbox_.lua();
+  const bool again = lua_type(L, kTop + 2) == LUA_TNUMBER;
+  read_reason(kTop + (again ? 3 : 2));
+  if (!again) return true;
+  v.again_us = lua_tonumber(L, kTop + 2);
+  return v.again_us > 0 || bad_verdict("IDLE, again_us with again_us > 0");
+}
+
 // nil, sm or sm, stream_priority or sm, stream_priority, timed; each may be nil.
 bool LuaPolicy::read_kernel(core::KernelVerdict& v) {
   lua_State* L = sandbox_.lua();

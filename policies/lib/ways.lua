@@ -14,7 +14,7 @@ local halve_most, double_most = 4, 1  -- at a time: what is lost comes back as a
 local rate_first = 1 / 8     -- a way begins so, and doubles while it costs little
 local average_of = 10        -- corrections: fewer would be noise
 local part_min = 0.2         -- that the last correction counts for the rate: loads change
-local first = 4              -- corrections of a way until it is compared
+local first = 2              -- corrections of a way until it is compared
 local again = 3              -- and if it is tried again
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each trial that was no better
@@ -28,17 +28,23 @@ local function new(count)
   local s = { at = 1, turns = 0, corrections = 0, try_after = try_every, owed_us = 0, seen_us = 0,
               ways = {} }
   for i = 1, count do
-    s.ways[i] = { rate = rate_first, turns = 0, begins = true, got = 0, over = 0, left = 0 }
+    s.ways[i] = { rate = rate_first, turns = 0, begins = true, got = 0, over = 0, allowed = 1,
+                  left = 0 }
   end
   return s
 end
 
--- The way that gave most; the present one unless another gave clearly more. And of two that gave
+-- What a way would give at the promise: what is lost is taken to be in proportion to the rate.
+local function worth(way)
+  return way.got * min(way.allowed / max(way.over, way.allowed / 2), 1 / way.rate)
+end
+
+-- The way that gives most; the present one unless another gave clearly more. And of two that gave
 -- about the same the later one: it goes beside those above less, which their tail shows first.
 local function best(s, usable)
   local at = s.best or #s.ways
   for i = #s.ways, 1, -1 do
-    if usable(i) and s.ways[i].got > s.ways[at].got * clearly then at = i end
+    if usable(i) and worth(s.ways[i]) > worth(s.ways[at]) * clearly then at = i end
   end
   return at
 end
@@ -83,7 +89,7 @@ local function correct(s, over, allowed, got, usable)
   if not way.begins then way.turns = way.turns + 1 end
   local part = way.begins and 1 or 1 / min(way.turns, average_of)
   way.over, way.got = way.over + (over - way.over) * part, way.got + (got - way.got) * part
-  -- What is lost is taken to be in proportion to the rate.
+  way.allowed = allowed
   local halvings = math.log(max(over, allowed / 4) / allowed) / math.log(2)
   way.begins = way.begins and over < allowed and way.rate < 1
   halvings = max(-double_most, min(halve_most, halvings))

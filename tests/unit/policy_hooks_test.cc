@@ -18,6 +18,16 @@ std::string last_line(const LuaPolicy& policy) {
   return policy.trace_lines().empty() ? "" : policy.trace_lines().back();
 }
 
+TEST_F(PolicyTest, IdleSaysHowSoonItIsAskedAgain) {
+  load(with_hooks("dispatch = function(g) return IDLE, 100, 'a pause that just began' end"));
+  const core::DispatchVerdict verdict = policy_->dispatch(gpu_);
+  EXPECT_EQ(verdict.result, HookResult::kDecided);
+  EXPECT_EQ(verdict.again_us, 100);
+  EXPECT_EQ(policy_->last_reason(), "a pause that just began");
+  load(with_hooks("dispatch = function(g) return IDLE, -1 end"));
+  EXPECT_EQ(policy_->dispatch(gpu_).result, HookResult::kFault);
+}
+
 TEST_F(PolicyTest, ExitSaysWhyItsTimeIsOver) {
   load(with_hooks("exit = function(why) trace('%s', why) end"));
   policy_->exit(gpu_, core::Ending::kReplaced);
