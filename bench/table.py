@@ -240,6 +240,16 @@ def serving_table():
     return markdown(header, rows) if rows else NOT_MEASURED
 
 
+def slurm_table():
+    """Of tests/integration/slurm_thirty.py: simulated, and its head says so."""
+    documents = [read(path) for path in sorted(RESULTS.glob("slurm-*.json"))]
+    rows = [[way, str(document["seed"]), *(f"{found[name]:.{digits}f}" for name, digits in (
+                ("jct_s", 1), ("antt", 2), ("makespan_s", 0)))]
+            for document in documents for way, found in document["ways"].items()]
+    header = ["simulated GPUs", "seed", "JCT, s", "JCT ÷ alone", "makespan, s"]
+    return markdown(header, rows) if rows else NOT_MEASURED
+
+
 # ---- gates ----
 
 SIDES = {"alone again": "alone again", "bare": "bare", "priority": "MPS + stream priority",
@@ -326,7 +336,7 @@ def tables():
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
-            "coverage": coverage_table(), "serving": serving_table(),
+            "coverage": coverage_table(), "serving": serving_table(), "slurm": slurm_table(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **cells.tables(), **evaluate.tables(), **jobs.tables()}

@@ -96,7 +96,7 @@ Answer ask_ps(const std::string& socket) {
     more.json["clients"] = std::move(clients);
     answer.json = std::move(more.json);
   }
-  if (answer.code == kOk) name_pods(answer.json);
+  if (answer.code == kOk) name_pods(answer.json.at("clients"));
   return answer;
 }
 

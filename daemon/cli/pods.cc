@@ -27,11 +27,11 @@ std::optional<json> pod_of(const std::string& link) {
 
 }  // namespace
 
-void name_pods(json& ps, const std::string& directory) {
+void name_pods(json& processes, const std::string& directory) {
   std::multimap<std::string, json*> by_container;
-  for (json& client : ps.at("clients")) {
-    const std::string id = container_id_of(client.value("cgroup", ""));
-    if (!id.empty()) by_container.emplace(id, &client);
+  for (json& process : processes) {
+    const std::string id = container_id_of(process.value("cgroup", ""));
+    if (!id.empty()) by_container.emplace(id, &process);
   }
   if (by_container.empty()) return;
   std::error_code error;

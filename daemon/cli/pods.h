@@ -9,7 +9,8 @@ namespace heddle::cli {
 
 inline constexpr const char* kContainerLogs = "/var/log/containers";
 
-// Gives each client of a `ps` whose container is there {"namespace", "pod", "container"} as `pod`.
-void name_pods(nlohmann::json& ps, const std::string& directory = kContainerLogs);
+// Gives each of `processes` whose `cgroup` names a container that is there {"namespace", "pod",
+// "container"} as `pod`.
+void name_pods(nlohmann::json& processes, const std::string& directory = kContainerLogs);
 
 }  // namespace heddle::cli

@@ -99,9 +99,8 @@ static long now_ms(void) {
 }
 
 // All that `fd` gives until its end, and its length; null if that takes too long or is too much.
-static char* read_all(int fd, size_t* length) {
+static char* read_all(int fd, long deadline, size_t* length) {
   char* text = malloc(kEnvironmentMax);
-  const long deadline = now_ms() + kWaitMs;
   for (*length = 0; text != NULL && *length < kEnvironmentMax;) {
     struct pollfd ready = {fd, POLLIN, 0};
     const long left = deadline - now_ms();
@@ -113,6 +112,17 @@ static char* read_all(int fd, size_t* length) {
   }
   free(text);
   return NULL;
+}
+
+// What waitpid says of `child`, which is killed if it does not end in time: -1. It is not waited for
+// then: one that a file system holds does not even die.
+static int status_of(pid_t child, long deadline) {
+  int status = -1;
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, WNOHANG)) == 0 && now_ms() < deadline) poll(NULL, 0, 10);
+  if (ended == child) return status;
+  kill(child, SIGKILL);
+  return -1;
 }
 
 // What `heddle run` gives a program: its environment, each entry with its zero; null if it fails.
@@ -133,13 +143,10 @@ static char* ask_heddle(char** environment, size_t* length) {
     _exit(127);
   }
   close(ends[1]);
-  char* text = child > 0 ? read_all(ends[0], length) : NULL;
+  const long deadline = now_ms() + kWaitMs;
+  char* text = child > 0 ? read_all(ends[0], deadline, length) : NULL;
   close(ends[0]);
-  int status = -1;
-  if (child > 0) {
-    if (text == NULL) kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-  }
+  const int status = child > 0 ? status_of(child, text == NULL ? 0 : deadline) : -1;
   // What ends in no NUL is no answer of env's.
   if (status == 0 && text != NULL && *length > 0 && text[*length - 1] == '\0') return text;
   free(text);

@@ -20,12 +20,17 @@ set --
 [ -z "${HEDDLE_MEMORY:-}" ] || set -- "$@" --memory "$HEDDLE_MEMORY"
 [ $# -gt 0 ] || exit 0
 
-if ! why=$("$heddle" run --quiet "$@" -- true 2>&1); then
+# A file system that hangs must not hold the task.
+heddle_run() {
+  timeout -k 1 5 "$heddle" run --quiet "$@"
+}
+
+if ! why=$(heddle_run "$@" -- true 2>&1); then
   echo "print heddle: the task runs without heddle: $(echo "$why" | tr '\n' ' ')"
   exit 0
 fi
 # Values of several lines cannot be exported so; none of these has any.
-"$heddle" run --quiet "$@" -- env -0 |
+heddle_run "$@" -- env -0 |
   grep -zE '^(LD_PRELOAD|LD_LIBRARY_PATH|HEDDLE_[A-Z0-9_]+|CUDA_[A-Z_]+)=' |
   tr '\0' '\n' | sed 's/^/export /'
 # All tasks of the job on this node share the limit, not each its own.

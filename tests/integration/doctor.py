@@ -2,8 +2,8 @@
 """`heddle doctor` on the simulated driver with a stand-in for NVML, and with one of drivers from
 615 on: doctor.py FAKE_NVML FAKE_NVML_615
 
-A program without heddle is named, by NVML's word or /proc's, an attached one is not, and so is what
-a newer driver has more; the exit code says whether anything is wrong.
+A program without heddle is named, by NVML's word or /proc's, and so is its pod; an attached one is
+not. What a newer driver has more is named. The exit code says whether anything is wrong.
 """
 
 import json
@@ -13,18 +13,19 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+CGROUPS = pathlib.Path("/sys/fs/cgroup")
 sys.path.insert(0, str(ROOT / "tests/fault"))
 import setting  # noqa: E402  (the folder is known only now)
 import stage  # noqa: E402
 from setting import expect  # noqa: E402
 
 
-def doctor(where, **environment):
-    """Exit code, and what it found by topic: [(level, text), ...]."""
+def doctor(where, *within, **environment):
+    """Exit code, and what it found by topic: [(level, text), ...]. `within`: what starts it."""
     env = where.env | {"HEDDLE_NVML": sys.argv[1],
                        "HEDDLE_REAL_LIBCUDA": str(stage.SIM / "libcuda.so.1")} | environment
-    done = subprocess.run([stage.HEDDLE, "doctor", "--json"], env=env, capture_output=True,
-                          text=True, timeout=60)
+    done = subprocess.run([*within, stage.HEDDLE, "doctor", "--json"], env=env,
+                          capture_output=True, text=True, timeout=60)
     found = {}
     for finding in json.loads(done.stdout)["findings"]:
         found.setdefault(finding["topic"], []).append((finding["level"], finding["text"]))
@@ -78,6 +79,31 @@ def check_unlisted(where):
         holder.wait()
 
 
+def check_pod(where):
+    """A process of a pod is named by the kubelet's link, and so is the remedy of a pod."""
+    root = next((r for r in (CGROUPS / "unified", CGROUPS)
+                 if os.access(r / "cgroup.procs", os.W_OK)), None)
+    if os.geteuid() != 0 or root is None:
+        print("no cgroups can be made here: no program is in a pod")
+        return
+    container = f"{os.getpid():064x}"
+    group = root / f"cri-containerd-{container}.scope"
+    group.mkdir()
+    program = subprocess.Popen(["sleep", "60"])
+    try:
+        (group / "cgroup.procs").write_text(str(program.pid))
+        link = f"/var/log/containers/api-5d9f_team-a_main-{container}.log"
+        own_log = f'mount -t tmpfs none /var/log && install -D /dev/null {link} && exec "$@"'
+        _, found = doctor(where, "unshare", "--mount", "sh", "-c", own_log, "sh",
+                          FAKE_NVML_PIDS=str(program.pid))
+        named = [text for _, text in found["bypassed"] if text.startswith(f"pid {program.pid} ")]
+        expect(len(named) == 1 and "(pod team-a/api-5d9f, container main)" in named[0], found)
+    finally:
+        program.kill()
+        program.wait()
+        group.rmdir()
+
+
 def check_host_limits(where):
     """What a newer driver and kernel hold memory with is named, and where it is not, nothing."""
     own = "present, heddle's own limit is in force"
@@ -108,6 +134,7 @@ def check(where):
     expect(level == "ok" or text.startswith("not known: "), text)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
     check_unlisted(where)
+    check_pod(where)
     check_host_limits(where)
 
     managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)

@@ -18,7 +18,10 @@ WORKERS = 2
 
 
 def main():
-    dist = os.environ.get("HEDDLE_DIST", ROOT / "dist")
+    dist = pathlib.Path(os.environ.get("HEDDLE_DIST", ROOT / "dist"))
+    if not (dist / "bin/heddled").exists():
+        print(f"{dist} is not installed: cmake --install build/release")
+        sys.exit(77)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "result.json"
         process = subprocess.Popen([sys.executable, ROOT / "examples/serving/run.py", "--seconds",

@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from concurrent import futures
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/fault"))
@@ -74,21 +75,34 @@ def free_ports(count):
     return ports
 
 
+def is_whole(hierarchy):
+    """Whether its root is that of /proc/PID/cgroup: not so in a container that shares the host's
+    cgroup namespace, where rules see other paths than those made here."""
+    mounts = [line.split() for line in pathlib.Path("/proc/self/mountinfo").open()]
+    return any(mount[3:5] == ["/", str(hierarchy)] for mount in mounts)
+
+
+def can_make_cgroups():
+    return os.geteuid() == 0 and os.access(FREEZER / "tasks", os.W_OK) and is_whole(FREEZER)
+
+
 class Cluster:
-    def __init__(self, where):
-        self.where, self.folder, self.daemons = where, where.folder, {}
+    def __init__(self, where, nodes=NODES, cgroups=None):
+        self.where, self.folder, self.daemons, self.names = where, where.folder, {}, nodes
         shutil.rmtree(self.folder)
         self.folder.mkdir()
-        self.cgroups = os.geteuid() == 0 and os.access(FREEZER / "tasks", os.W_OK)
+        self.cgroups = can_make_cgroups() if cgroups is None else cgroups
         where.env |= {"SLURM_CONF": str(self.folder / "slurm.conf"), "SLURM_EXIT_ERROR": "1",
                       "HEDDLE_SLURM_PAIRS": str(self.folder / "pairs")}
-        self.write_files()
+
+    def wrapper(self):
+        """The simulated GPU, through the same command line as a real one."""
+        return f'#!/bin/sh\nshift\nexec {stage.HEDDLE} run --sim "$@"\n'
 
     def write_files(self):
-        folder, ports = self.folder, free_ports(1 + len(NODES))
-        # The simulated GPU, through the same command line as a real one.
+        folder, ports = self.folder, free_ports(1 + len(self.names))
         wrapper = folder / "heddle"
-        wrapper.write_text(f'#!/bin/sh\nshift\nexec {stage.HEDDLE} run --sim "$@"\n')
+        wrapper.write_text(self.wrapper())
         wrapper.chmod(0o755)
         prolog = folder / "task_prolog.sh"
         prolog.write_text((EXAMPLES / prolog.name).read_text().replace(
@@ -101,8 +115,8 @@ class Cluster:
         host = socket.gethostname()
         config = CONFIG.format(
             host=host, user=pwd.getpwuid(os.geteuid()).pw_name, ports=ports, folder=folder,
-            proctrack="cgroup" if self.cgroups else "linuxproc", nodes=",".join(NODES))
-        for node, port in zip(NODES, ports[1:]):
+            proctrack="cgroup" if self.cgroups else "linuxproc", nodes=",".join(self.names))
+        for node, port in zip(self.names, ports[1:]):
             config += (f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} "
                        f"CPUs=4 Gres=gpu:1,shard:2 Feature={node}\n")
         for name, text in {
@@ -129,13 +143,14 @@ class Cluster:
 
     def ready(self):
         said = self.call("sinfo", "-hN", "-p", "gpu", "-o", "%t", check=False)
-        return said.returncode == 0 and said.stdout.split() == ["idle"] * len(NODES)
+        return said.returncode == 0 and said.stdout.split() == ["idle"] * len(self.names)
 
     def up(self):
+        self.write_files()
         self.start("slurmctld", "slurmctld", "-D")
-        for node in NODES:
+        for node in self.names:
             self.start(node, "slurmd", "-D", "-N", node)
-        stage.wait_until(self.ready, 20, "two nodes of Slurm are idle")
+        stage.wait_until(self.ready, 20, "the nodes of Slurm are idle")
 
     def submit(self, name, *options, command, **environment):
         """The job's number; what it prints is in NAME.out."""
@@ -160,7 +175,7 @@ class Cluster:
         finally:
             for name in self.daemons:
                 self.kill(name)
-            for node in NODES:  # cgroups of cgroup v1, which slurmd leaves
+            for node in self.names:  # cgroups of cgroup v1, which slurmd leaves
                 for folder, _, _ in os.walk(FREEZER / f"slurm_{node}", topdown=False):
                     os.rmdir(folder)
 
@@ -225,7 +240,7 @@ def check_jobs(cluster):
 def check_rule_of_v2(cluster):
     """A process where Slurm puts jobs under cgroup v2; this Slurm makes cgroups of v1."""
     root = next((r for r in (FREEZER.parent / "unified", FREEZER.parent)
-                 if os.access(r / "cgroup.procs", os.W_OK)), None)
+                 if os.access(r / "cgroup.procs", os.W_OK) and is_whole(r)), None)
     if root is None:
         return
     job = root / "system.slice/heddle1_slurmstepd.scope/job_7/step_0/user"
@@ -258,18 +273,28 @@ def check_environment(cluster):
 
 
 def check_without_heddle(cluster):
-    """A class that heddle does not know, or a node without heddle: the task runs, and says so."""
+    """A class that heddle does not know, a node without heddle, or one whose heddle does not end:
+    the task runs, and says so."""
     def runs(*options, **environment):
         done = cluster.call("srun", "--gres=shard:1", *options, "echo", "ran", **environment)
         said = done.stdout + done.stderr
         expect("ran" in done.stdout.splitlines() and "without heddle" in said, (options, done))
         return said
 
+    def both_run():
+        with futures.ThreadPoolExecutor() as pool:
+            by_plugin = pool.submit(runs, "--heddle-class=batch")
+            runs(HEDDLE_CLASS="batch")
+            by_plugin.result()
+
     said = runs(HEDDLE_CLASS="turbo")
     expect("{latency,batch}" in said, said)
-    (cluster.folder / "heddle").rename(cluster.folder / "moved")
-    runs("--heddle-class=batch")
-    runs(HEDDLE_CLASS="batch")
+    heddle = cluster.folder / "heddle"
+    heddle.rename(cluster.folder / "moved")
+    both_run()
+    heddle.write_text("#!/bin/sh\nenv -0\nexec >&-\nexec sleep 600\n")
+    heddle.chmod(0o755)
+    both_run()
 
 
 def check_placing(cluster, planned, planning):

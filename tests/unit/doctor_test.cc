@@ -173,9 +173,13 @@ TEST_F(Doctor, ComparesTheModeWithTheDaemons) {
 TEST_F(Doctor, NamesEachProcessThatBypasses) {
   facts_["gpu_processes"].push_back(process(50, "/opt/app\n", 8));
   facts_["gpu_processes"].push_back(process(51, "other", 9, false));
+  EXPECT_NE(finding("bypassed").remedy.find("heddle run"), std::string::npos);
+  facts_["gpu_processes"][1]["pod"] = {{"namespace", "ml"}, {"pod", "api"}, {"container", "main"}};
   EXPECT_EQ(texts("bypassed"),
-            (std::vector<std::string>{"pid 50 /opt/app? of uid 8 uses a GPU and is not attached",
+            (std::vector<std::string>{"pid 50 /opt/app? of uid 8 (pod ml/api, container main) uses "
+                                      "a GPU and is not attached",
                                       "pid 51 other of uid 9 has a GPU open and is not attached"}));
+  EXPECT_NE(finding("bypassed").remedy.find("heddle.io/batch"), std::string::npos);
 }
 
 TEST_F(Doctor, NamesWhomOnlyProcShows) {

@@ -1,4 +1,4 @@
-// Pods by the links of the kubelet: in heddle ps, its JSON and the metrics.
+// Pods by the links of the kubelet: in heddle ps, its JSON, the metrics and heddle doctor.
 #include "daemon/cli/pods.h"
 
 #include <gtest/gtest.h>
@@ -25,11 +25,11 @@ class Pods : public ::testing::Test {
     fs::create_symlink("/var/log/pods/gone", folder_ / (name + ".log"));
   }
   json pod_of(const std::string& cgroup) {
-    json ps{{"clients", {{{"cgroup", "/user.slice"}}, {{"cgroup", cgroup}}, {{"cgroup", cgroup}}}}};
-    name_pods(ps, folder_);
-    EXPECT_FALSE(ps["clients"][0].contains("pod")) << "no container's";
-    EXPECT_EQ(ps["clients"][1], ps["clients"][2]) << "two programs of one container";
-    return ps["clients"][1].value("pod", json());
+    json all{{{"cgroup", "/user.slice"}}, {{"cgroup", cgroup}}, {{"cgroup", cgroup}}};
+    name_pods(all, folder_);
+    EXPECT_FALSE(all[0].contains("pod")) << "no container's";
+    EXPECT_EQ(all[1], all[2]) << "two programs of one container";
+    return all[1].value("pod", json());
   }
 
   fs::path folder_;

@@ -83,6 +83,7 @@ int look_for_holders() {
   if (all.count(watcher) != 0 || seen["holds"] != false) return __LINE__;
   if (others.count(self) != 0 || others.count(worker) != 0) return __LINE__;
   if (held["holds"] != true || held["service"] != false) return __LINE__;
+  if (held["cgroup"].get<std::string>().find(":/") == std::string::npos) return __LINE__;
   if (served["holds"] != true || served["service"] != true) return __LINE__;
   if (found["mps"] != json({mps}) || found["view"]["hidden"] != false) return __LINE__;
   // It is root of its own namespace alone, and may not look at pid 1.

@@ -31,11 +31,6 @@ std::string octal(const json& mode) {
   return text.str();
 }
 
-std::string process_text(const json& process) {
-  return "pid " + process.at("pid").dump() + " " + printable(process.at("exe")) + " of uid " +
-         process.at("uid").dump();
-}
-
 // The first of them.
 std::string names(const json& all) {
   constexpr size_t kShown = 8;
@@ -429,7 +424,7 @@ class Examination {
       add(Level::kWarn, "bypassed",
           process_text(process) + (computes ? " uses a GPU" : " has a GPU open") +
               " and is not attached",
-          "start it with heddle run, or with heddle's CDI device");
+          process.contains("pod") ? kPodRemedy : kProcessRemedy);
     }
     const std::string others = gpu_users_.unattached.empty() ? "not known: " : "others not known: ";
     if (!gpu_users_.unseen.empty()) {

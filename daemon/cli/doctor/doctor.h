@@ -28,7 +28,8 @@ std::vector<Finding> examine(const nlohmann::json& facts);
 // All of probe.h, entry_points: probe_entry_points() where there is a driver, and {daemon: {code,
 // error, status, ps, pid_here (heddled's in this PID namespace, or 0)}, version, protocol, uid,
 // libc: {version, obstacle}, cgroup: probe_cgroup's, view: probe_holders', gpu_processes:
-// [probe_process and `listed` (by NVML) of NVML's compute processes and of probe_holders]}.
+// [probe_process, `listed` (by NVML) and name_pods' `pod` of NVML's compute processes and of
+// probe_holders]}.
 nlohmann::json gather_facts(const std::string& socket);
 
 // Prints the findings, or all of it as JSON. Returns the exit code.

@@ -7,6 +7,7 @@
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
+#include "daemon/cli/pods.h"
 #include "daemon/cli/run/entry_points.h"
 #include "daemon/cli/run/preload.h"
 #include "ipc/limits.h"
@@ -68,6 +69,7 @@ json gather_facts(const std::string& named) {
     const bool ended = process["uid"].is_null() && process["listed"] == false;
     if (!ended) facts["gpu_processes"].push_back(std::move(process));
   }
+  name_pods(facts["gpu_processes"]);
   return facts;
 }
 

@@ -35,6 +35,12 @@ bool mps_hides(const json& facts) {
 
 }  // namespace
 
+std::string process_text(const json& process) {
+  const std::string pod = pod_text(process);
+  return "pid " + process.at("pid").dump() + " " + printable(process.at("exe")) + " of uid " +
+         process.at("uid").dump() + (pod.empty() ? "" : " (" + pod + ")");
+}
+
 bool is_mps(const json& process) {
   return process["exe"].get<std::string>().find("nvidia-cuda-mps") != std::string::npos;
 }

@@ -18,8 +18,17 @@ struct GpuUsers {
 // `facts` are gather_facts()'. Needs no daemon: without one nobody is attached.
 GpuUsers gpu_users(const nlohmann::json& facts);
 
+// "pid 7 python3 of uid 1000 (pod team-a/api, container main)".
+std::string process_text(const nlohmann::json& process);
+
 // One of MPS' own processes?
 bool is_mps(const nlohmann::json& process);
+
+// What to do about `unattached`, in a pod and elsewhere.
+inline constexpr const char* kPodRemedy =
+    "let its container ask for heddle.io/latency or heddle.io/batch instead of nvidia.com/gpu";
+inline constexpr const char* kProcessRemedy =
+    "start it with heddle run, or with heddle's CDI device";
 
 // What to do about `unseen`.
 inline constexpr const char* kSeeAll =

@@ -257,8 +257,10 @@ bool descends_from(int pid, const std::set<int>& ancestors) {
   return false;
 }
 
+std::string cgroups_of(int pid) { return contents("/proc/" + std::to_string(pid) + "/cgroup"); }
+
 std::string last_cgroup(int pid) {
-  const std::string text = contents("/proc/" + std::to_string(pid) + "/cgroup");
+  const std::string text = cgroups_of(pid);
   return text.substr(text.rfind('\n', text.size() < 2 ? 0 : text.size() - 2) + 1);
 }
 
@@ -391,7 +393,7 @@ json probe_holders(const std::set<int>& attached) {
 json probe_process(int pid) {
   const fs::path process = "/proc/" + std::to_string(pid);
   struct stat owner;
-  json out = {{"pid", pid}, {"exe", exe_of(process)}};
+  json out = {{"pid", pid}, {"exe", exe_of(process)}, {"cgroup", cgroups_of(pid)}};
   out["service"] = is_service(fs::path(out["exe"].get<std::string>()).filename().string());
   out["uid"] = stat(process.c_str(), &owner) == 0 ? json(owner.st_uid) : json();
   const std::optional<bool> open = has_gpu_open(process);

@@ -44,7 +44,8 @@ nlohmann::json probe_cgroup();
 nlohmann::json probe_holders(const std::set<int>& attached);
 
 // {pid, exe, service (known to compute nothing, or MPS), uid (null: no such process here), holds (a
-// GPU is open; null: not to be seen)}: what the caller may see.
+// GPU is open; null: not to be seen), cgroup (the text of its /proc/PID/cgroup)}: what the caller
+// may see.
 nlohmann::json probe_process(int pid);
 
 }  // namespace heddle::cli

@@ -251,6 +251,13 @@ std::string clock_text(const json& client) {
   return text;
 }
 
+std::string pod_text(const json& process) {
+  if (!process.contains("pod")) return "";
+  const json& pod = process.at("pod");
+  return "pod " + printable(pod.at("namespace")) + "/" + printable(pod.at("pod")) + ", container " +
+         printable(pod.at("container"));
+}
+
 // Its own, and what its limit has left for nobody: "1.5 GiB (12.0 of 20.0)".
 std::string memory_text(const json& device) {
   const double used = device.value("memory_bytes", 0.0);

@@ -28,6 +28,8 @@ std::string added_text(const nlohmann::json& device);
 // The same: GiB that it uses, or its group of that group's limit.
 std::string memory_text(const nlohmann::json& device);
 std::string clock_text(const nlohmann::json& client);
+// Its pod and container as name_pods() found them; "": none.
+std::string pod_text(const nlohmann::json& process);
 // Where its launches wait, and why there; "" if the daemon does not say so.
 std::string held_text(const nlohmann::json& client);
 

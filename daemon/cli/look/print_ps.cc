@@ -99,10 +99,7 @@ void print_notes(std::ostream& out, const json& client) {
     if (count != 0) reasons += (reasons.empty() ? "" : ", ") + reason + " " + count.dump();
   }
   if (!reasons.empty()) out << who << "launches that waited for no grant: " << reasons << '\n';
-  if (const json pod = client.value("pod", json()); !pod.is_null()) {
-    out << who << "pod " << printable(pod.at("namespace")) << '/' << printable(pod.at("pod"))
-        << ", container " << printable(pod.at("container")) << '\n';
-  }
+  if (const std::string pod = pod_text(client); !pod.empty()) out << who << pod << '\n';
   if (client.at("unseen") != "") {
     out << who << "rules cannot go by its " << printable(client.at("unseen")) << '\n';
   }

@@ -1,0 +1,159 @@
+#!/usr/bin/env python3
+"""How frameworks make worker processes, and what heddle sees of each: on the simulated GPU.
+
+    prefork.py        a line for each way: workers that computed right, and are clients of heddled
+
+gunicorn and uvicorn are run where Python finds them.
+"""
+
+import importlib.util
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[0] / "quickstart")]
+from decoder import Demo  # noqa: E402
+
+WORKERS = 2
+PORT = 18100
+
+
+def line_of(decoder=None):
+    """What a worker says of itself: the tokens that its own CUDA context makes."""
+    try:
+        tokens = list((decoder or Demo()).generate(7, 8))
+    except RuntimeError as error:
+        tokens = str(error)
+    return json.dumps({"pid": os.getpid(), "tokens": tokens})
+
+
+def tell(decoder=None):
+    print(line_of(decoder), flush=True)
+    time.sleep(60)
+
+
+def fork(work, *arguments):
+    for _ in range(WORKERS):
+        if os.fork() == 0:
+            work(*arguments)
+    time.sleep(60)
+
+
+def fork_after_import():
+    Demo.load()
+    fork(tell)
+
+
+def fork_after_cuda():
+    fork(tell, Demo())
+
+
+def with_processes(method):
+    def start():
+        context = multiprocessing.get_context(method)
+        for _ in range(WORKERS):
+            context.Process(target=tell, daemon=True).start()
+        time.sleep(60)
+    return start
+
+
+WAYS = {"fork, then CUDA": lambda: fork(tell), "import the driver, then fork": fork_after_import,
+        "CUDA, then fork": fork_after_cuda,
+        **{f"multiprocessing, {m}": with_processes(m) for m in ("fork", "spawn", "forkserver")}}
+
+
+# ---- servers: each worker makes its context at its first request ----
+
+def wsgi(environ, start_response):
+    start_response("200 OK", [])
+    return [mine().encode()]
+
+
+async def asgi(scope, receive, send):
+    if scope["type"] == "http":
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": mine().encode()})
+
+
+def mine():
+    global LINE
+    LINE = LINE or line_of()
+    return LINE
+
+
+LINE = ""
+SERVERS = {
+    "gunicorn": ["-m", "gunicorn", "-w", str(WORKERS), "-b", f"127.0.0.1:{PORT}", "prefork:wsgi"],
+    "gunicorn, --preload": ["-m", "gunicorn", "--preload", "-w", str(WORKERS), "-b",
+                            f"127.0.0.1:{PORT}", "prefork:wsgi"],
+    "uvicorn, --workers": ["-m", "uvicorn", "--workers", str(WORKERS), "--port", str(PORT),
+                           "--log-level", "error", "prefork:asgi"]}
+
+
+def asked(process):
+    """Lines of the workers, one each."""
+    found, deadline = {}, time.monotonic() + 20
+    while len(found) < WORKERS and time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/", timeout=5) as reply:
+                line = json.load(reply)
+            found[line["pid"]] = line
+        except OSError:
+            time.sleep(0.05)
+    return list(found.values())
+
+
+def measure(stage, where, way, expected):
+    command = SERVERS.get(way, [__file__, "--way", way])
+    if way in SERVERS and not importlib.util.find_spec(command[1]):
+        return "not installed here"
+    env = where.env | {"PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    with open(where.folder / "prefork.log", "ab") as log:
+        process = Popen([stage.HEDDLE, "run", "--quiet", "--sim", "--class=latency",
+                         f"--label={way}", "--", sys.executable, *command], env=env, text=True,
+                        stdout=PIPE, stderr=log, start_new_session=True)
+    try:
+        lines = (asked(process) if way in SERVERS else
+                 [json.loads(process.stdout.readline()) for _ in range(WORKERS)])
+        clients = {client["pid"] for client in where.heddle("ps")["clients"]
+                   if client["label"] == way}
+    finally:
+        os.killpg(process.pid, 9)
+        process.wait()
+    right = [line for line in lines if line["tokens"] == expected]
+    wrong = {line["tokens"] for line in lines if isinstance(line["tokens"], str)}
+    return (f"{len(right)} of {WORKERS} compute, {sum(line['pid'] in clients for line in right)} "
+            f"attached{''.join(f'; {why}' for why in wrong)}")
+
+
+def main():
+    import stage
+    with tempfile.TemporaryDirectory() as folder:
+        where = stage.Stage(Path(folder), "mps")
+        try:
+            where.start_daemon("gapfill")
+            os.environ.update(where.env)
+            os.environ["LD_LIBRARY_PATH"] = str(stage.SIM)
+            with Popen([sys.executable, __file__, "--alone"], stdout=PIPE) as alone:
+                expected = json.load(alone.stdout)["tokens"]
+            del os.environ["LD_LIBRARY_PATH"]
+            for way in (*WAYS, *SERVERS):
+                print(f"{way:32s}{measure(stage, where, way, expected)}", flush=True)
+        finally:
+            where.close()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--alone"]:
+        print(line_of())
+    elif sys.argv[1:2] == ["--way"]:
+        WAYS[sys.argv[2]]()
+    else:
+        main()
