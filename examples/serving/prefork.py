@@ -11,6 +11,7 @@ import json
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -23,7 +24,9 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "quickstart")]
 from decoder import Demo  # noqa: E402
 
 WORKERS = 2
-PORT = 18100
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    PORT = probe.getsockname()[1]
 
 
 def line_of(decoder=None):
@@ -99,7 +102,7 @@ SERVERS = {
 
 
 def asked(process):
-    """Lines of the workers, one each."""
+    """Lines of a server's workers, one each."""
     found, deadline = {}, time.monotonic() + 20
     while len(found) < WORKERS and time.monotonic() < deadline and process.poll() is None:
         try:
@@ -112,7 +115,7 @@ def asked(process):
 
 
 def run(stage, where, way, managed):
-    """What the workers of a program that starts them in this way say, and how many are clients."""
+    """What workers made in this way say, and how many of those that compute are clients."""
     command = [sys.executable, *SERVERS.get(way, [__file__, way])]
     env = where.env | {"PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
     if managed:
@@ -126,11 +129,16 @@ def run(stage, where, way, managed):
     try:
         lines = (asked(process) if way in SERVERS else
                  [json.loads(process.stdout.readline()) for _ in range(WORKERS)])
-        clients = {client["pid"] for client in where.heddle("ps")["clients"]}
+        pids = {line["pid"] for line in lines if line["tokens"].startswith("[")}
+        deadline = time.monotonic() + 5  # a busy heddled takes a program a moment later
+        while True:
+            attached = pids & {client["pid"] for client in where.heddle("ps")["clients"]}
+            if not managed or attached == pids or time.monotonic() > deadline:
+                break
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return [line["tokens"] for line in lines], len(clients & {line["pid"] for line in lines})
+    return [line["tokens"] for line in lines], len(attached)
 
 
 def measure(stage, where):

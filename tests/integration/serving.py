@@ -11,12 +11,10 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/fault"), str(ROOT / "examples/serving")]
-from decoder import MIB, Demo  # noqa: E402  (the folders are known only now)
-from setting import expect  # noqa: E402
-
-import prefork  # noqa: E402
+import prefork  # noqa: E402  (the folders are known only now)
 import setting  # noqa: E402
-import stage  # noqa: E402
+from decoder import MIB, Demo  # noqa: E402
+from setting import expect, stage  # noqa: E402
 
 WORKERS = 2
 
