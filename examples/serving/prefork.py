@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How frameworks make worker processes, and what heddle sees of each: on the simulated GPU.
 
-    prefork.py        a line for each way: workers that computed right, and are clients of heddled
+    prefork.py        a row for each way: workers that compute right, and are clients of heddled
 
 gunicorn and uvicorn are run where Python finds them.
 """
@@ -10,6 +10,8 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import signal
+import socket
 import sys
 import tempfile
 import time
@@ -18,24 +20,26 @@ from pathlib import Path
 from subprocess import PIPE, Popen
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parents[0] / "quickstart")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "quickstart")]
 from decoder import Demo  # noqa: E402
 
 WORKERS = 2
-PORT = 18100
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    PORT = probe.getsockname()[1]
 
 
 def line_of(decoder=None):
-    """What a worker says of itself: the tokens that its own CUDA context makes."""
+    """What a worker says of itself: the tokens that its CUDA context makes, or the error."""
     try:
-        tokens = list((decoder or Demo()).generate(7, 8))
+        tokens = str(list((decoder or Demo()).generate(7, 8)))
     except RuntimeError as error:
         tokens = str(error)
     return json.dumps({"pid": os.getpid(), "tokens": tokens})
 
 
 def tell(decoder=None):
-    print(line_of(decoder), flush=True)
+    os.write(1, f"{line_of(decoder)}\n".encode())  # whole, whoever else writes
     time.sleep(60)
 
 
@@ -98,7 +102,7 @@ SERVERS = {
 
 
 def asked(process):
-    """Lines of the workers, one each."""
+    """Lines of a server's workers, one each."""
     found, deadline = {}, time.monotonic() + 20
     while len(found) < WORKERS and time.monotonic() < deadline and process.poll() is None:
         try:
@@ -110,27 +114,46 @@ def asked(process):
     return list(found.values())
 
 
-def measure(stage, where, way, expected):
-    command = SERVERS.get(way, [__file__, "--way", way])
-    if way in SERVERS and not importlib.util.find_spec(command[1]):
-        return "not installed here"
+def run(stage, where, way, managed):
+    """What workers made in this way say, and how many of those that compute are clients."""
+    command = [sys.executable, *SERVERS.get(way, [__file__, way])]
     env = where.env | {"PYTHONPATH": f"{HERE}:{os.environ.get('PYTHONPATH', '')}"}
+    if managed:
+        command = [stage.HEDDLE, "run", "--quiet", "--sim", "--class=latency", f"--label={way}",
+                   "--", *command]
+    else:
+        env["LD_LIBRARY_PATH"] = str(stage.SIM)
     with open(where.folder / "prefork.log", "ab") as log:
-        process = Popen([stage.HEDDLE, "run", "--quiet", "--sim", "--class=latency",
-                         f"--label={way}", "--", sys.executable, *command], env=env, text=True,
-                        stdout=PIPE, stderr=log, start_new_session=True)
+        process = Popen(command, env=env, text=True, stdout=PIPE, stderr=log,
+                        start_new_session=True)
     try:
         lines = (asked(process) if way in SERVERS else
                  [json.loads(process.stdout.readline()) for _ in range(WORKERS)])
-        clients = {client["pid"] for client in where.heddle("ps")["clients"]
-                   if client["label"] == way}
+        pids = {line["pid"] for line in lines if line["tokens"].startswith("[")}
+        deadline = time.monotonic() + 5  # a busy heddled takes a program a moment later
+        while True:
+            attached = pids & {client["pid"] for client in where.heddle("ps")["clients"]}
+            if not managed or attached == pids or time.monotonic() > deadline:
+                break
     finally:
-        os.killpg(process.pid, 9)
+        os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    right = [line for line in lines if line["tokens"] == expected]
-    wrong = {line["tokens"] for line in lines if isinstance(line["tokens"], str)}
-    return (f"{len(right)} of {WORKERS} compute, {sum(line['pid'] in clients for line in right)} "
-            f"attached{''.join(f'; {why}' for why in wrong)}")
+    return [line["tokens"] for line in lines], len(attached)
+
+
+def measure(stage, where):
+    """Yields each way with: how many workers compute bare, under heddle, how many are attached, and
+    why those that do not."""
+    known = None
+    for way in (*WAYS, *SERVERS):
+        if way in SERVERS and not importlib.util.find_spec(SERVERS[way][1]):
+            continue
+        bare, _ = run(stage, where, way, managed=False)
+        tokens, attached = run(stage, where, way, managed=True)
+        known = known or bare[0]
+        yield way, {"bare": bare.count(known), "managed": tokens.count(known),
+                    "attached": attached,
+                    "why": "; ".join({said for said in tokens if said != known and said})}
 
 
 def main():
@@ -139,21 +162,15 @@ def main():
         where = stage.Stage(Path(folder), "mps")
         try:
             where.start_daemon("gapfill")
-            os.environ.update(where.env)
-            os.environ["LD_LIBRARY_PATH"] = str(stage.SIM)
-            with Popen([sys.executable, __file__, "--alone"], stdout=PIPE) as alone:
-                expected = json.load(alone.stdout)["tokens"]
-            del os.environ["LD_LIBRARY_PATH"]
-            for way in (*WAYS, *SERVERS):
-                print(f"{way:32s}{measure(stage, where, way, expected)}", flush=True)
+            print("| simulated GPU: workers are made by | compute bare | under heddle | attached |")
+            print("|---|---:|---:|---:|")
+            for way, found in measure(stage, where):
+                why = f" ({found['why']})" if found["why"] else ""
+                print(f"| {way} | {found['bare']} of {WORKERS} | {found['managed']} of {WORKERS}"
+                      f"{why} | {found['attached']} |", flush=True)
         finally:
             where.close()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--alone"]:
-        print(line_of())
-    elif sys.argv[1:2] == ["--way"]:
-        WAYS[sys.argv[2]]()
-    else:
-        main()
+    WAYS[sys.argv[1]]() if sys.argv[1:] else main()

@@ -11,8 +11,10 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests/fault"), str(ROOT / "examples/serving")]
-from decoder import MIB, Demo  # noqa: E402  (the folders are known only now)
-from setting import expect  # noqa: E402
+import prefork  # noqa: E402  (the folders are known only now)
+import setting  # noqa: E402
+from decoder import MIB, Demo  # noqa: E402
+from setting import expect, stage  # noqa: E402
 
 WORKERS = 2
 
@@ -46,4 +48,15 @@ def main():
     expect(memory == [awake, 0, awake], memory)
 
 
+def check_worker_models(where):
+    """heddle takes no way to make workers, and has each worker as a client of its own."""
+    where.start_daemon("gapfill")
+    for way, found in prefork.measure(stage, where):
+        works = 0 if way == "CUDA, then fork" else prefork.WORKERS  # as CUDA has it
+        expect([found[name] for name in ("bare", "managed", "attached")] == [works] * 3,
+               (way, found))
+
+
 main()
+models = setting.fresh_stage("prefork")
+setting.run(lambda: check_worker_models(models), models)
