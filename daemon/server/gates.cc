@@ -13,11 +13,9 @@ namespace {
 
 using ipc::gate_lets;
 
-// While the gates stand open, so many units behind the newest one that is over are taken to have
-// begun: it runs in another stream, or the next look comes late.
-constexpr uint32_t kAhead = 2;
-// A stream's last unit has none behind it that would say that it is over.
-constexpr core::TimeNs kSilentNs = 1'000'000;
+// While the gates stand open, a unit that is not over this long after its predicted end hides that
+// another one has begun: where the driver writes no word of a unit's end, and where it does.
+constexpr core::TimeNs kSilentNs = 1'000'000, kLateNs = 20'000'000;
 // While they stand open, so many are taken to have begun that no more than this wait.
 constexpr size_t kWaitingMost = 1024;
 
@@ -73,7 +71,8 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   if (d.waiting.empty()) return std::nullopt;
   const uint32_t ticket = ticket_of(d.waiting.front());
   const bool finished = d.recalled > 0 && over(i, ticket);
-  const bool goes = all_open || (d.recalled > 0 ? d.open : may_have_begun(d, ticket, now));
+  const bool goes =
+      all_open || (d.recalled > 0 ? d.open : may_have_begun(i, d.waiting.front(), now));
   const bool withdraws = d.asked && (goes || finished || d.closing);
   if (d.asked && !withdraws) return std::nullopt;
   Claim claim = d.waiting.front();
@@ -176,9 +175,16 @@ void GateQueue::look(size_t i) {
   }
 }
 
-bool GateQueue::may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const {
-  if (!d.open) return gate_lets(d.released, ticket);
-  return gate_lets(later(d.told, d.done + kAhead), ticket) || now >= d.told_until + kSilentNs ||
+// The gate of a unit says that the one before it in its stream is over. One that is told too early
+// is let go when the gates close, and whoever closes them waits for it.
+bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const {
+  const Device& d = devices_[device];
+  if (!d.open) return gate_lets(d.released, ticket_of(claim));
+  const bool stands = std::ranges::any_of(d.under_way, [&](const Claim& before) {
+    return before.fields.stream == claim.fields.stream && ticket_of(before) != ticket_of(claim) &&
+           !over(device, ticket_of(before));
+  });
+  return !stands || now >= d.told_until + (d.done != 0 ? kLateNs : kSilentNs) ||
          d.waiting.size() > kWaitingMost;
 }
 

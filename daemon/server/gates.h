@@ -76,7 +76,7 @@ class GateQueue {
 
   bool over(size_t device, uint32_t ticket) const;
   void look(size_t device);
-  bool may_have_begun(const Device& d, uint32_t ticket, core::TimeNs now) const;
+  bool may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const;
   std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);
   Claim recall(size_t device, core::TimeNs now);
   Claim pop(size_t device, core::TimeNs now);
