@@ -30,8 +30,7 @@ struct RunTimes {
 };
 
 // How many runs took more than so many times what they take alone: what a promise of their tail
-// counts. Of runs alone one in some hundred is slow as well, by the host. Only differences mean
-// anything.
+// counts. Some are slow by the host's doing, also alone. Only differences mean anything.
 class SlowRuns {
  public:
   static constexpr double kStep = 0.02;  // of what a run takes alone
