@@ -30,6 +30,7 @@ local lent_us = 1500      -- by launch priorities alone it need not ask for so l
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
 local PAUSES = STEPS[4]   -- it is this one, as the built-in does; and where few SMs mean nothing
 local settle_us = 100     -- a request that waited for the one before it begins sooner
+local slow_part = 0.01    -- of the runs: what p99_pct is about
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
 local state = {}          -- by priority: its ways, what was read at the last correction, and how
@@ -37,7 +38,7 @@ local state = {}          -- by priority: its ways, what was read at the last co
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
                at_us = 0, idle_us = 0, pause_us = 0, launches = 0, runs = 0, took_us = 0,
-               alone_us = 0, pauses_us = 0 }
+               alone_us = 0, pauses_us = 0, slow = 0 }
 end
 
 -- Launches so far of all that are no more important than `q`, however they were let go.
@@ -58,13 +59,15 @@ local function measure(s, g, k, at_us, p)
   if runs ~= s.last_run then s.last_run, s.last_run_us = runs, at_us end
   if not ways.due(s.ways, alone, count, lost_us) then return end
   local idle_us, launches, all_us = g:idle_us(q), launches_of(g, q), at_us - s.at_us
+  local slow = p.p99_pct > 0 and g:slower_runs(q, 1 + p.p99_pct / 100) or 0
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
     local part = min(1, all_us / min(load_us, at_us - s.first_us))
     s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
     local allowed = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
-    ways.correct(s.ways, lost_us / alone, allowed, max(0, launches - s.launches) / all_us,
+    ways.correct(s.ways, lost_us / alone, allowed, (slow - s.slow) / (slow_part * count),
+                 max(0, launches - s.launches) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
     local best = s.ways.best
     if best ~= was then
@@ -73,7 +76,7 @@ local function measure(s, g, k, at_us, p)
     end
   end
   s.at_us, s.idle_us, s.launches = at_us, idle_us, launches
-  s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us
+  s.runs, s.took_us, s.alone_us, s.pauses_us, s.slow = runs, took_us, alone_us, pauses_us, slow
 end
 
 return policy {
@@ -81,6 +84,8 @@ return policy {
   params = {
     slowdown_pct = { type = "number", min = 0.1, max = 1000, default = 5,
                      doc = "so much longer may those above take whose rule promises nothing" },
+    p99_pct = { type = "number", min = 0, max = 1000, default = 0,
+                doc = "one run above in a hundred may take longer by more than that; 0: any may" },
     quantum_us = { type = "int", min = 20, max = 100000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
     few_sm = { type = "int", min = 0, max = 1024, default = 64,

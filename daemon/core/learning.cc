@@ -248,6 +248,15 @@ void Learning::compare_run(Client& c, TimeNs at) {
   sum.took_us += before_us + us;
   sum.alone_us += before_us + alone_us;
   sum.pauses_us += before_us;
+  slow_runs_of_[static_cast<size_t>(c.rule.priority)].add(us, alone_us);
+}
+
+uint64_t Learning::slower_runs(int priority, double times) const {
+  uint64_t all = 0;
+  for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
+    all += slow_runs_of_[static_cast<size_t>(p)].slower(times);
+  }
+  return all;
 }
 
 RunTimes Learning::runs(int priority) const {

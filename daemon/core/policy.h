@@ -122,6 +122,8 @@ class World {
   virtual double idle_us(int priority) const = 0;
   // Of runs of such clients that ended: how long they took, and how long the same take alone.
   virtual RunTimes runs(int priority) const = 0;
+  // Of these runs how many took more than so many times as long.
+  virtual uint64_t slower_runs(int priority, double times) const = 0;
   // True while such a client is to be left alone, so that this is known.
   virtual bool comparing(int priority) const = 0;
 

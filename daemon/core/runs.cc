@@ -3,8 +3,29 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <numeric>
 
 namespace heddle::core {
+
+namespace {
+
+// How many steps slower than alone, up to all; 0 for as fast, and for what is no number.
+size_t steps_of(double times) {
+  constexpr double kRounding = 1e-6;
+  const double steps = std::ceil((times - 1) / SlowRuns::kStep - kRounding);
+  return static_cast<size_t>(std::min(std::max(0.0, steps), static_cast<double>(SlowRuns::kSteps)));
+}
+
+}  // namespace
+
+void SlowRuns::add(double took_us, double alone_us) {
+  if (const size_t steps = steps_of(took_us / alone_us); steps > 0) ++by_step_[steps - 1];
+}
+
+uint64_t SlowRuns::slower(double times) const {
+  const uint64_t* const from = by_step_.data() + steps_of(times);
+  return std::accumulate(from, by_step_.data() + kSteps, uint64_t{0});
+}
 
 // Numbers of launches that begin with the same three bits are taken for the same.
 uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {

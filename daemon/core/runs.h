@@ -13,6 +13,7 @@
 // rest of it, waiting for the GPU, is what others on the GPU make longer.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <unordered_map>
 
@@ -26,6 +27,20 @@ struct RunTimes {
   uint64_t count = 0;
   double took_us = 0, alone_us = 0;
   double pauses_us = 0;  // of either, what lay before
+};
+
+// How many runs took more than so many times what they take alone: what a promise of their tail
+// counts. Some are slow by the host's doing, also alone. Only differences mean anything.
+class SlowRuns {
+ public:
+  static constexpr double kStep = 0.02;  // of what a run takes alone
+  static constexpr size_t kSteps = 100;  // slower than by all of them is as slow
+
+  void add(double took_us, double alone_us);
+  uint64_t slower(double times) const;  // rounded up to a whole step
+
+ private:
+  std::array<uint64_t, kSteps> by_step_{};  // slower than by so many steps, and not by more
 };
 
 class RunComparison {

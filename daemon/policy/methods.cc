@@ -34,6 +34,13 @@ int runs(lua_State* L) {
   return 4;
 }
 
+int slower_runs(lua_State* L) {
+  const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
+  const auto priority = static_cast<int>(luaL_checknumber(L, 2));
+  lua_pushnumber(L, static_cast<double>(gpu.slower_runs(priority, luaL_checknumber(L, 3))));
+  return 1;
+}
+
 // The iterator's control value is the last client: the next has the next higher ID.
 int next_client(lua_State* L) {
   check(L, 1, Kind::kGpu);
@@ -104,6 +111,7 @@ constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         true_above<&core::Gpu::busy>,
                                         true_above<&core::Gpu::comparing>,
                                         runs,
+                                        slower_runs,
                                         clients,
                                         lease_it,
                                         window_it,

@@ -267,6 +267,7 @@ constexpr Field kGpuFields[] = {
     method_field<kBusy>("busy"),
     method_field<kIdleUs>("idle_us"),
     method_field<kRuns>("runs"),
+    method_field<kSlowerRuns>("slower_runs"),
     method_field<kComparing>("comparing"),
     method_field<kClients>("clients"),
 };

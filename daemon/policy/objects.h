@@ -95,6 +95,7 @@ enum Method : size_t {
   kBusy,
   kComparing,
   kRuns,
+  kSlowerRuns,
   kClients,
   kLeaseIt,
   kWindowIt,

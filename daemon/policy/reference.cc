@@ -153,6 +153,9 @@ constexpr Entry kGpuDocs[] = {
     {"g.runs", "g:runs(priority)", "number, number, number, number",
      "runs of those above that ended, µs that they took with the pauses before them, µs that the "
      "same take alone, µs of pauses in either; take differences"},
+    {"g.slower_runs", "g:slower_runs(priority, times)", "number",
+     "of these runs those that took more than so many times what they take alone, rounded up to "
+     "0.02; take differences"},
     {"g.comparing", "g:comparing(priority)", "boolean",
      "one of those above is to be left alone, so that its time alone is known"},
     {"g.clients", "g:clients()", "fun(): Client", "for `for c in g:clients() do`"},

@@ -107,6 +107,7 @@
 ---@field busy fun(self: Gpu, priority): boolean # a client above has work outstanding
 ---@field idle_us fun(self: Gpu, priority): number # µs in all that those above have left to others; take differences
 ---@field runs fun(self: Gpu, priority): number, number, number, number # runs of those above that ended, µs that they took with the pauses before them, µs that the same take alone, µs of pauses in either; take differences
+---@field slower_runs fun(self: Gpu, priority, times): number # of these runs those that took more than so many times what they take alone, rounded up to 0.02; take differences
 ---@field comparing fun(self: Gpu, priority): boolean # one of those above is to be left alone, so that its time alone is known
 ---@field clients fun(self: Gpu): fun(): Client # for `for c in g:clients() do`
 

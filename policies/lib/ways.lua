@@ -29,14 +29,14 @@ local function new(count)
               ways = {} }
   for i = 1, count do
     s.ways[i] = { rate = rate_first, turns = 0, begins = true, got = 0, over = 0, allowed = 1,
-                  left = 0 }
+                  slow = 0, left = 0 }
   end
   return s
 end
 
 -- What a way would give at the promise: what is lost is taken to be in proportion to the rate.
 local function worth(way)
-  return way.got * min(way.allowed / max(way.over, way.allowed / 2), 1 / way.rate)
+  return way.got * min(1 / max(way.over / way.allowed, way.slow, 1 / 2), 1 / way.rate)
 end
 
 -- The way that gives most; the present one unless another gave clearly more. And of two that gave
@@ -83,14 +83,15 @@ local function choose(s, usable)
   go(s, not tried and s.best == was and next_to_try(s, usable) or s.best)
 end
 
--- Those above took `over` longer than alone, of `allowed`; best effort made `got` launches a us.
-local function correct(s, over, allowed, got, usable)
+-- Those above took `over` longer than alone, of `allowed`. They had `slow` times as many slow runs
+-- as they may. Best effort made `got` launches a us.
+local function correct(s, over, allowed, slow, got, usable)
   local way = s.ways[s.at]
   if not way.begins then way.turns = way.turns + 1 end
   local part = way.begins and 1 or 1 / min(way.turns, average_of)
   way.over, way.got = way.over + (over - way.over) * part, way.got + (got - way.got) * part
-  way.allowed = allowed
-  local halvings = math.log(max(over, allowed / 4) / allowed) / math.log(2)
+  way.allowed, way.slow = allowed, way.slow + (slow - way.slow) * part
+  local halvings = math.log(max(over / allowed, way.slow, 1 / 4)) / math.log(2)
   way.begins = way.begins and over < allowed and way.rate < 1
   halvings = max(-double_most, min(halve_most, halvings))
   if not way.begins then halvings = halvings * max(part, part_min) end

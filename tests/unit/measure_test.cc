@@ -362,6 +362,16 @@ TEST_F(MeasureTest, ACallThatSynchronizesNothingIsNoRun) {
   EXPECT_EQ(status(1).runs, 0u);
 }
 
+TEST(SlowRuns, CountsRunsThatTookLongerByMoreThanThat) {
+  SlowRuns runs;
+  for (const double took_us : {90., 100., 105., 110., 111., 150., 1e6}) runs.add(took_us, 100);
+  EXPECT_EQ(runs.slower(1), 5u) << "of seven, two as fast as alone";
+  EXPECT_EQ(runs.slower(1.1), 3u) << "110 is no more than that";
+  EXPECT_EQ(runs.slower(1.5), 1u);
+  EXPECT_EQ(runs.slower(100), 0u) << "so far nobody counts";
+  EXPECT_EQ(runs.slower(std::nan("")), 5u);
+}
+
 TEST(RunComparison, TellsWhatTheSameRunTakesAlone) {
   RunComparison runs;
   const uint64_t kind = RunComparison::kind_of(3, 100), other = RunComparison::kind_of(3, 40);
