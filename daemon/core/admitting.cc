@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "daemon/core/trial.h"
+#include "ipc/gate_sizes.h"
 
 namespace heddle::core {
 namespace {
@@ -13,6 +14,10 @@ namespace {
 // accrues with time, or a gap estimate that was wrong, lets something go.
 // The policy may want it sooner, but not over and over.
 constexpr double kRetryUs = 1000, kRetryUsMin = 10;
+
+// A request that waited for the one before it begins within this time of its end. What is long and
+// goes in between holds up each of them; what is stopped sooner need not wait.
+constexpr double kPauseUs = 100;
 
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
@@ -251,6 +256,7 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (w.client == nullptr || w.withheld || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
+    if (early_us(w) > 0) continue;
     const uint32_t window_us =
         world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
     const bool leased = window_us == kWindowLeased;
@@ -281,6 +287,16 @@ void Admitting::refresh_windows() {
   if (withheld_until_ != kNever) let_in();
 }
 
+// In so many µs a unit at a gate may go, though those above are idle: their pause just began. 0:
+// now. By asking, the way of a launch takes about as long.
+double Admitting::early_us(const Waiting& w) const {
+  const int priority = w.client->rule.priority;
+  if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || roster_.busy(priority, now_.clock)) {
+    return 0;
+  }
+  return std::max(0.0, kPauseUs - busy_time_.pause_us(priority));
+}
+
 // One decision; false when there is nothing more to decide now.
 bool Admitting::dispatch_once() {
   if (now_.bypass) {
@@ -295,6 +311,8 @@ bool Admitting::dispatch_once() {
   }
   seat_.orders().take_saw();
   DispatchVerdict verdict = seat_.dispatch();
+  const uint32_t slot = asks_.slot_of(verdict.run);
+  if (slot != kNoAsk && early_us(asks_[slot]) > 0) verdict = {.result = verdict.result};
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
@@ -324,6 +342,10 @@ void Admitting::dispatch() {
   uint32_t decided = 0;
   again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
+  for (const Waiting& w : asks_.all()) {
+    const double early = w.client != nullptr ? early_us(w) : 0;
+    if (early > 0) again_us_ = std::min(again_us_, std::max(early, kRetryUsMin));
+  }
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);
   if (now_.windows_dirty) refresh_windows();
 }

@@ -22,6 +22,7 @@ class Admitting {
         asks_(scene.asks),
         places_(scene.places),
         ceilings_(scene.ceilings),
+        busy_time_(scene.busy_time),
         telling_(telling),
         stalls_(stalls),
         told_(told),
@@ -69,6 +70,7 @@ class Admitting {
   void refresh_windows();
   void dispatch();
   bool dispatch_once();
+  double early_us(const Waiting& unit) const;
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
   void starve();
   TimeNs starve_ns() const;
@@ -78,6 +80,7 @@ class Admitting {
   Asks& asks_;
   Places& places_;
   const Ceilings& ceilings_;
+  const BusyTime& busy_time_;
   Telling& telling_;
   Stalls& stalls_;
   Explaining& told_;

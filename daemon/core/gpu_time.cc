@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "daemon/core/client/on_device.h"
+#include "daemon/core/policy.h"
 
 namespace heddle::core {
 namespace {
@@ -36,6 +37,11 @@ void GpuTime::charge(TimeShare& share, double us, double left_us) {
   const double left = std::max(0.0, share.part_us - left_us);
   share.part_us -= left;
   unused_us_ = std::min(unused_us_ - others + left, kUnusedMaxUs);
+}
+
+double BusyTime::pause_us(int priority) const {
+  const TimeNs last = *std::max_element(last_.begin(), last_.begin() + std::max(1, priority));
+  return priority > 0 && last > 0 ? to_us(passed_ - last) : kUnlimitedUs;
 }
 
 double BusyTime::idle_us(int priority) const {

@@ -41,12 +41,19 @@ class GpuTime {
 // How long each priority was the highest with work on the device.
 class BusyTime {
  public:
-  void pass(TimeNs ns) { ns_[static_cast<size_t>(highest_)] += ns; }
+  void pass(TimeNs ns) {
+    ns_[static_cast<size_t>(highest_)] += ns;
+    last_[static_cast<size_t>(highest_)] = passed_ += ns;
+  }
   void note(int highest) { highest_ = highest; }  // from now on; kPriorityCount: nobody has any
   double idle_us(int priority) const;             // Gpu's
+  // For how long nobody above has had work; unlimited: nobody ever had.
+  double pause_us(int priority) const;
 
  private:
-  std::array<TimeNs, kPriorityCount + 1> ns_{};  // last: nobody had any
+  std::array<TimeNs, kPriorityCount + 1> ns_{};    // last: nobody had any
+  std::array<TimeNs, kPriorityCount + 1> last_{};  // of passed_, 0: never
+  TimeNs passed_ = 0;
   int highest_ = kPriorityCount;
 };
 

@@ -88,6 +88,25 @@ TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
   EXPECT_TRUE(window_[1].gates_wanted);
 }
 
+// The next request of client 1 may have waited for the one before it.
+TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
+  begin();
+  teach(2, 5'000, 0, 4);
+  for (const bool by_policy : {false, true}) {
+    if (by_policy) use({});
+    done(2);
+    post(1);
+    ask_at_gate(2, by_policy ? 2 : 1);
+    const size_t before = grants_.size();
+    now_ += 50 * kUs;
+    done(1);
+    tick(90 * kUs);
+    EXPECT_EQ(grants_.size(), before) << "its pause just began";
+    tick(20 * kUs);
+    EXPECT_EQ(grants_.size(), before + 1);
+  }
+}
+
 TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   struct : Policy {
     std::string_view name() const override { return "chooses"; }
@@ -225,6 +244,7 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   ask_at_gate(2, 1, kInside);
   now_ += 1 * kMs;
   done(1);
+  tick(100 * kUs);
   ASSERT_EQ(grants_.back().client, 2u);
   EXPECT_NEAR(status(2).outstanding_us, 3'000, 1) << "the rest of it";
   now_ += 3 * kMs;
