@@ -15,9 +15,10 @@ namespace {
 // The policy may want it sooner, but not over and over.
 constexpr double kRetryUs = 1000, kRetryUsMin = 10;
 
-// A request that waited for the one before it begins within this time of its end. What is long and
-// goes in between holds up each of them; what is stopped sooner need not wait.
-constexpr double kPauseUs = 100;
+// A request that waited for the one before it begins 75 to 200 µs after its end (PyTorch on an
+// H200). What is long and goes in between holds up each of them. So the longer it is, the longer
+// must the pause have lasted; what is stopped sooner need not wait.
+constexpr double kPausePart = 1.0 / 8, kPauseUsMin = 100, kPauseUsMax = 500;
 
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
@@ -294,7 +295,8 @@ double Admitting::early_us(const Waiting& w) const {
   if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || roster_.busy(priority, now_.clock)) {
     return 0;
   }
-  return std::max(0.0, kPauseUs - busy_time_.pause_us(priority));
+  const double pause_us = std::clamp(w.predicted_us() * kPausePart, kPauseUsMin, kPauseUsMax);
+  return std::max(0.0, pause_us - busy_time_.pause_us(priority));
 }
 
 // One decision; false when there is nothing more to decide now.
