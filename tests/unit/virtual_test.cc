@@ -105,7 +105,7 @@ TEST_F(VirtualTest, TheOracleDelaysNobodyAndNoGapFillerDoesBetterByAsking) {
   // Time-sliced there is the switch back after each gap.
   EXPECT_LT(figure(run, "oracle", "service", "mean_over_alone"), 1.06);
   for (const std::string path : {"", "@mps"}) {
-    for (const std::string row : {std::string("priority"), asking}) {
+    for (const std::string& row : {std::string("priority"), asking}) {
       EXPECT_LE(figure(run, "oracle" + path, "service", "mean"),
                 figure(run, row + path, "service", "mean"))
           << row << path;
