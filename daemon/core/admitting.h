@@ -70,7 +70,6 @@ class Admitting {
   void refresh_windows();
   void dispatch();
   bool dispatch_once();
-  double early_us(const Waiting& unit) const;
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
   void starve();
   TimeNs starve_ns() const;

@@ -210,6 +210,9 @@ class Policy {
  public:
   virtual ~Policy() = default;
   virtual std::string_view name() const = 0;
+  // Its verdicts choose more than when: SMs or a priority of each launch. What stands at gates has
+  // these already, so that its clients ask; but a long graph stands there, to be stopped inside.
+  bool chooses_per_launch = false;
 
   // Copies what `before`, whose place it may take, keeps for its successors. False: that is of
   // another form; `before` stays. It may stay all the same, and must find what it left.
@@ -256,9 +259,6 @@ class Policy {
   virtual bool hears_tick() const { return false; }
   // The text of a reason that came with a verdict of this policy; it never changes.
   virtual std::string_view reason(uint16_t) const { return ""; }
-  // Its verdicts choose more than when: SMs or a priority of each launch. What stands at gates has
-  // these already, so that its clients ask; but a long graph stands there, to be stopped inside.
-  virtual bool chooses_per_launch() const { return false; }
   // True if it must hear of each launch's end: only then `stopping` is called.
   virtual bool hears_stopping() const { return false; }
   // As how many faults the last one counts: one that held everybody up counts for its time, too.

@@ -13,7 +13,9 @@ class Shadow final : public Policy {
   // `live`: nullptr for the built-in.
   Shadow(const Scene& scene, const Windows& windows, const Admitting& admission, Policy* live,
          Policy& candidate, const ShadowLimits& limits)
-      : live_(live), trial_(scene, windows, admission, candidate, limits) {}
+      : live_(live), trial_(scene, windows, admission, candidate, limits) {
+    chooses_per_launch = live != nullptr && live->chooses_per_launch;
+  }
 
   Policy* live() const { return live_; }
   Trial& trial() { return trial_; }
@@ -37,9 +39,6 @@ class Shadow final : public Policy {
   HookResult stopping(Gpu&, const LaunchView&) override;
   bool hears_stopping() const override { return hears(&Policy::hears_stopping); }
   HookResult tick(Gpu&) override;
-  bool chooses_per_launch() const override {
-    return live_ != nullptr && live_->chooses_per_launch();
-  }
   bool hears_tick() const override { return hears(&Policy::hears_tick); }
   std::string_view reason(uint16_t number) const override {
     return live_ != nullptr ? live_->reason(number) : "";

@@ -34,7 +34,8 @@ void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   const bool beside =
       highest_attached_ < c.rule.priority || (window_us == kWindowGated && !now_.config.alone);
   const bool gates_wanted = c.rule.gates && !now_.bypass && beside;
-  const bool kernels_ask = c.rule.gates && seat_.hears(&Policy::chooses_per_launch);
+  const bool kernels_ask =
+      c.rule.gates && seat_.policy() != nullptr && seat_.policy()->chooses_per_launch;
   if (c.standing.window_sent && c.standing.window_us == window_us &&
       c.standing.free_streams == free_streams && c.standing.gates_wanted == gates_wanted &&
       c.standing.kernels_ask == kernels_ask &&

@@ -154,6 +154,7 @@ Result<std::unique_ptr<LuaPolicy>> load_policy(const Source& source, const Param
   if (p.sandbox_.run(LuaPolicy::load, &p) != Sandbox::Stop::kNone) return fail(p.sandbox_.error());
   p.session_.loading = false;
   p.hash_ = content_hash(p.session_.sources);
+  p.chooses_per_launch = p.declaration_.per_launch;
   if (auto done = override_params(p.declaration_, values); !done) {
     return tl::unexpected(done.error());
   }

@@ -100,7 +100,6 @@ class LuaPolicy final : public core::Policy {
   bool hears_running() const override { return has(Hook::kRunning); }
   core::HookResult stopping(core::Gpu& gpu, const core::LaunchView& launch) override;
   std::string_view reason(uint16_t number) const override;
-  bool chooses_per_launch() const override { return declaration_.per_launch; }
   bool hears_stopping() const override { return has(Hook::kStopping); }
   core::HookResult tick(core::Gpu& gpu) override;
   bool hears_tick() const override { return has(Hook::kTick); }

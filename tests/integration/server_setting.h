@@ -37,13 +37,12 @@ struct Valve {
 
 class ValvePolicy : public core::Policy {
  public:
-  explicit ValvePolicy(Valve& valve) : valve_(valve) {}
+  explicit ValvePolicy(Valve& valve) : valve_(valve) { chooses_per_launch = valve.chooses; }
   std::string_view name() const override { return "valve"; }
   core::HookResult init(core::Gpu&) override {
     const bool starts = !valve_.stuck && valve_.starts-- > 0;
     return starts ? core::HookResult::kDefault : core::HookResult::kFault;
   }
-  bool chooses_per_launch() const override { return valve_.chooses; }
   core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::kWindowGated};
   }

@@ -110,8 +110,8 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
 TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   struct : Policy {
     std::string_view name() const override { return "chooses"; }
-    bool chooses_per_launch() const override { return true; }
   } choosing;
+  choosing.chooses_per_launch = true;
   begin();
   EXPECT_TRUE(status(2).view.gates);
   EXPECT_FALSE(window_[2].kernels_ask);
