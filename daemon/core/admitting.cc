@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "daemon/core/trial.h"
-#include "ipc/gate_sizes.h"
 
 namespace heddle::core {
 namespace {
@@ -15,22 +14,8 @@ namespace {
 // The policy may want it sooner, but not over and over.
 constexpr double kRetryUs = 1000, kRetryUsMin = 10;
 
-// A request that waited for the one before it begins 75 to 200 µs after its end (PyTorch on an
-// H200). What is long and goes in between holds up each of them. So the longer it is, the longer
-// must the pause have lasted; what is stopped sooner need not wait.
-constexpr double kPausePart = 1.0 / 8, kPauseUsMin = 100, kPauseUsMax = 500;
-
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
-
-// In so many µs a unit at a gate may go, though those above are idle: their pause just began. 0:
-// now. By asking, the way of a launch takes about as long.
-double early_us(const Waiting& w, const Roster& roster, const BusyTime& busy_time, TimeNs now) {
-  const int priority = w.client->rule.priority;
-  if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || roster.busy(priority, now)) return 0;
-  const double pause_us = std::clamp(w.predicted_us() * kPausePart, kPauseUsMin, kPauseUsMax);
-  return std::max(0.0, pause_us - busy_time.pause_us(priority));
-}
 
 }  // namespace
 
@@ -266,7 +251,7 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (w.client == nullptr || w.withheld || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
-    if (early_us(w, roster_, busy_time_, now_.clock) > 0) continue;
+    if (seat_.orders().early_us(w) > 0) continue;
     const uint32_t window_us =
         world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
     const bool leased = window_us == kWindowLeased;
@@ -311,9 +296,6 @@ bool Admitting::dispatch_once() {
   }
   seat_.orders().take_saw();
   DispatchVerdict verdict = seat_.dispatch();
-  const uint32_t slot = asks_.slot_of(verdict.run);
-  if (slot != kNoAsk && early_us(asks_[slot], roster_, busy_time_, now_.clock) > 0)
-    verdict = {.result = verdict.result};
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
@@ -344,7 +326,7 @@ void Admitting::dispatch() {
   again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
   for (const Waiting& w : asks_.all()) {
-    const double early = w.client != nullptr ? early_us(w, roster_, busy_time_, now_.clock) : 0;
+    const double early = w.client != nullptr ? seat_.orders().early_us(w) : 0;
     if (early > 0) again_us_ = std::min(again_us_, std::max(early, kRetryUsMin));
   }
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);

@@ -22,7 +22,6 @@ class Admitting {
         asks_(scene.asks),
         places_(scene.places),
         ceilings_(scene.ceilings),
-        busy_time_(scene.busy_time),
         telling_(telling),
         stalls_(stalls),
         told_(told),
@@ -79,7 +78,6 @@ class Admitting {
   Asks& asks_;
   Places& places_;
   const Ceilings& ceilings_;
-  const BusyTime& busy_time_;
   Telling& telling_;
   Stalls& stalls_;
   Explaining& told_;

@@ -22,7 +22,14 @@ class Queue {
   size_t size() const { return entries_.size(); }
   void insert(LaunchId launch, double key, double turn_us, uint64_t arrival, double predicted_us);
   bool remove(LaunchId launch);
-  LaunchId peek(size_t place) const { return place < entries_.size() ? entries_[place].launch : 0; }
+  // Of those that are `ready`, by their LaunchId; places are from 0.
+  template <class Ready>
+  LaunchId peek(size_t place, Ready&& ready) const {
+    for (const Entry& e : entries_) {
+      if (ready(e.launch) && place-- == 0) return e.launch;
+    }
+    return 0;
+  }
 
   // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits and is `ready`,
   // by its LaunchId, and there the longest predicted time.
@@ -59,8 +66,9 @@ class Queues {
   void remove(LaunchId launch, int32_t& place);
   void clear() { queues_.clear(); }
 
-  LaunchId peek(QueueId queue, size_t place) const {
-    return queue < queues_.size() ? queues_[queue].peek(place) : 0;
+  template <class Ready>
+  LaunchId peek(QueueId queue, size_t place, Ready&& ready) const {
+    return queue < queues_.size() ? queues_[queue].peek(place, ready) : 0;
   }
   template <class Ready>
   LaunchId best_fit(QueueId queue, double us, Ready&& ready) const {

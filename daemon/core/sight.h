@@ -63,10 +63,14 @@ class Sight : public Gpu {
 
   QueueId queue_create(std::string_view name) override { return queues_.create(name); }
   LaunchId queue_peek(QueueId queue, size_t place) const override {
-    return queues_.peek(queue, place);
+    return queues_.peek(queue, place, [this](LaunchId id) { return may_begin(id); });
   }
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
+
+  // In so many µs a unit at a gate may go, though those above are idle: their pause just began, and
+  // no policy sees it in a queue. 0: now. By asking, the way of a launch takes about as long.
+  double early_us(const Waiting& unit) const;
 
   // A launch of the client's kernel, as hooks see one that does not wait.
   static void fill(const Client& client, uint32_t kernel, LaunchKind kind, LaunchView& view);
@@ -85,6 +89,8 @@ class Sight : public Gpu {
   mutable Saw saw_;  // since whoever asks the policy cleared it
 
  private:
+  bool may_begin(LaunchId id) const { return early_us(asks_[asks_.slot_of(id)]) <= 0; }
+
   Promises& promises_;
   const Learning& learning_;
   const Bounds& bounds_;

@@ -176,7 +176,9 @@ constexpr Entry kFunctionDocs[] = {
     {"queue.insert", "queue.insert(name, k, key)", "Verdict",
      "the least key first; among equal keys clients of one priority in turn, by their share"},
     {"queue.peek", "queue.peek(name, place)", "Launch?",
-     "the first, or that in the place of its order; nil if there are fewer"},
+     "the first, or that in the place of its order; nil if there are fewer. Not seen is what waits "
+     "on "
+     "the device until a pause above has lasted"},
     {"queue.best_fit", "queue.best_fit(name, us)", "Launch?",
      "the least key, and among equals the longest predicted time that fits; none of a client "
      "with a launch on an SM set in flight"},

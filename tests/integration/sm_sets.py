@@ -25,7 +25,7 @@ FENCES = """
 -- Everybody asks, and every other launch of a client goes to 24 SMs if it can.
 queue.create("all")
 return policy {
-  name = "sets", api = 1, version = "1.0.0",
+  name = "sets", api = 1, version = "1.0.0", per_launch = true,
   hooks = {
     client_active = function(c) return GATE end,
     enqueue = function(k) return queue.insert("all", k, 0) end,
@@ -181,10 +181,10 @@ def check_sizes(where):
 
 
 def check_graphs(where):
-    """By grant: a gated graph is on the set that its policy chose, once its twin is there."""
+    """By grant: a graph that asks is on the set that its policy chose, once its twin is there."""
     where.stop_daemon()
     where.next_gpu("graphs")
-    where.start_daemon("gapfill")
+    where.start_daemon("gapfill", daemon="gates = false")
     where.heddle("policy", "set", "gapfill", "slowdown_pct=0")  # on its set, and nothing tried
     bare = Running(where, "bare", program=GRAPH)
     wanted = bare.result()

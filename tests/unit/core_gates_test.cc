@@ -102,6 +102,7 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
     done(1);
     tick(480 * kUs);
     EXPECT_EQ(grants_.size(), before) << "its pause just began";
+    EXPECT_EQ(policy_.fit.predicted_us, 0) << "the policy sees what it can let go, and no more";
     tick(40 * kUs);
     EXPECT_EQ(grants_.size(), before + 1);
   }

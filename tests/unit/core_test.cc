@@ -382,7 +382,7 @@ TEST(QueueTest, BestFitTakesTheLowestKeyThenTheLongestThatFits) {
   queue.insert(2, 5, 7, 2, 300);
   queue.insert(3, 5, 8, 3, 200);
   queue.insert(4, 5, 7, 4, 900);
-  EXPECT_EQ(queue.peek(2), 3u);
+  EXPECT_EQ(queue.peek(1, [](LaunchId k) { return k != 2; }), 3u);
   EXPECT_EQ(queue.best_fit(500, any), 2u);
   EXPECT_EQ(queue.best_fit(250, any), 3u);
   EXPECT_EQ(queue.best_fit(150, any), 1u);
@@ -390,7 +390,7 @@ TEST(QueueTest, BestFitTakesTheLowestKeyThenTheLongestThatFits) {
   EXPECT_EQ(queue.best_fit(500, [](LaunchId k) { return k != 2; }), 3u);
   EXPECT_TRUE(queue.remove(2));
   EXPECT_EQ(queue.best_fit(500, any), 3u);
-  EXPECT_EQ(queue.peek(0), 4u);  // its turn is before 3's
+  EXPECT_EQ(queue.peek(0, any), 4u);  // its turn is before 3's
 }
 
 // ---- the core under random events: nothing lost, nothing twice, nobody forgotten ----

@@ -107,11 +107,11 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << client.at("pid") << ", " << client.at("priority_text").get<std::string>() << ", GPU "
         << device.at("device") << ": " << device.at("granted") << " grants, " << device.at("waited")
         << " of them after a wait\n";
-    if (const std::string held = held_text(client); !held.empty()) out << "  " << held << '\n';
     for (const json& own : client.value("devices", json::array())) {
       if (own.at("device") != device.at("device")) continue;
-      for (const std::string& text :
-           {promise_text(own), ceilings_text(own), measure_text(client, own)}) {
+      const bool gated = own.value("window", json()) == "gate";
+      for (const std::string& text : {gated ? held_text(client) : "", promise_text(own),
+                                      ceilings_text(own), measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }
