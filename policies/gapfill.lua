@@ -9,7 +9,8 @@
 -- is owed goes when those above pause; what the pauses have no room for goes, under MPS, beside.
 --
 -- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says. What
--- is held on the device goes on until somebody above works: a gap may come out longer.
+-- is held on the device goes on until somebody above works: a gap may come out longer. Behind a
+-- launch that cannot be stopped soon no more than that goes along there either.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
 -- the GPU less. Which it is, is tried; a graph always runs there. And where best effort has all
@@ -31,6 +32,7 @@ local unused_us = 2500                        -- owed so much, it was more than 
 local open_first, open_last = 4, 64           -- corrections of that until it need not
 local open_unseen_us = 200000                 -- and no longer without one
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
+local stops_us = 150                          -- held on the device: a unit, see GUIDE.md
 local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
 
 -- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
@@ -199,7 +201,8 @@ return policy {
         local us = fits.predicted_us
         local rest = min(left, quantum - inflight, quantum * p.credit_pct / 100) - us
         charge(above[fits.priority], us, 1)
-        return RUN, fits, nil, nil, follows(fits, max(0, rest)), "fits"
+        local held_us = us > stops_us and rest or nil
+        return RUN, fits, nil, nil, follows(fits, max(0, rest), held_us), "fits"
       end
 
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing

@@ -17,3 +17,21 @@ test("what is held on the device fills a gap that comes out longer than predicte
   t.below(held.asks - before.asks, 3 * 100000 / 5800, "verdicts")
   t.below(lc.max_us, 800 + 150 + 50, "slowest iteration of lc")
 end)
+
+-- The gate stops a unit, and no kernel within it.
+test("of long kernels that are held on the device a gap has those that fit", function(t)
+  local s = t.sim { policy = "gapfill.lua", params = { slowdown_pct = 0, share_pct = 0,
+                                                       floor_pct = 0 } }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "held", priority = 9, gates = true }
+  s:loop { client = "held", us = 700, blocks = 264, count = 8 }
+  s:loop { client = "lc", us = 800, gap_us = 2500, at = 20000, count = 40 }
+  s:run(160000)
+  s:loop { client = "held", us = 700, blocks = 264, launches = 4 }
+  s:loop { client = "lc", us = 800, gap_us = 2500 }
+  local before = s:stats("held")
+  s:run(100000)
+  local lc, held = s:stats("lc"), s:stats("held")
+  t.below(lc.max_us, 800 + 100, "slowest iteration of lc")
+  t.ok(held.gpu_us - before.gpu_us > 0.5 * 100000 * 2500 / 3300, "GPU time of held")
+end)

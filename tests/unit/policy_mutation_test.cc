@@ -66,10 +66,14 @@ class PolicyMutation : public ::testing::TestWithParam<Mutation> {
   void TearDown() override { fs::remove_all(directory_); }
 
   std::string error_of(const std::string& test) {
-    const fs::path stem = (directory_ / GetParam().policy).replace_extension();
-    const auto results = run_policy_test_file(stem.string() + "_test.lua", test);
-    if (!results) return "not loaded: " + results.error().message;
-    return results->empty() ? "no such test" : results->front().error;
+    const std::string stem = (directory_ / GetParam().policy).replace_extension().string();
+    for (const std::string file : {stem + "_test.lua", stem + "_device_test.lua"}) {
+      if (!fs::exists(file)) continue;
+      const auto results = run_policy_test_file(file, test);
+      if (!results) return "not loaded: " + results.error().message;
+      if (!results->empty()) return results->front().error;
+    }
+    return "no such test";
   }
 
   fs::path directory_;
