@@ -142,7 +142,7 @@ function queue.create(name) end
 ---@return Verdict
 function queue.insert(name, k, key) end
 
---- the first, or that in the place of its order; nil if there are fewer
+--- the first, or that in the place of its order; nil if there are fewer. Not seen is what waits on the device until a pause above has lasted
 ---@return Launch?
 function queue.peek(name, place) end
 
