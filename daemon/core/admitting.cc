@@ -312,8 +312,8 @@ bool Admitting::dispatch_once() {
   seat_.orders().take_saw();
   DispatchVerdict verdict = seat_.dispatch();
   const uint32_t slot = asks_.slot_of(verdict.run);
-  if (slot != kNoAsk && early_us(asks_[slot], roster_, busy_time_, now_.clock) > 0)
-    verdict = {.result = verdict.result};
+  const bool early = slot != kNoAsk && early_us(asks_[slot], roster_, busy_time_, now_.clock) > 0;
+  if (early) verdict = {.result = verdict.result};
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
     // A handle that went stale is the policy's mistake; a loop of them must not hang us.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
@@ -328,11 +328,11 @@ bool Admitting::dispatch_once() {
   // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
   // everything when it said nothing.
   const LaunchId pick = pick_builtin(idle);
-  if (pick == 0) {
+  if (pick == 0 && !early) {
     told_.held(seat_.orders().take_saw(), seat_.number(),
                idle ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0}, idle);
   }
-  stalls_.idle(pick == 0 && idle);
+  stalls_.idle(pick == 0 && idle && !early);
   DispatchVerdict own;
   own.credit_us = kUnlimitedUs;
   const bool at_gate = pick != 0 && asks_[asks_.slot_of(pick)].at_gate();
@@ -343,8 +343,10 @@ void Admitting::dispatch() {
   uint32_t decided = 0;
   again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
-  for (const Waiting& w : asks_.all()) {
+  for (Waiting& w : asks_.all()) {
     const double early = w.client != nullptr ? early_us(w, roster_, busy_time_, now_.clock) : 0;
+    w.early = early > 0;
+    w.was_early |= w.early;
     if (early > 0) again_us_ = std::min(again_us_, std::max(early, kRetryUsMin));
   }
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);

@@ -46,7 +46,7 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.kernel = b.kernel;
   w.ask_seq = b.ask_seq;
   w.queue = -1;
-  w.withheld = w.was_withheld = false;
+  w.withheld = w.was_withheld = w.early = w.was_early = false;
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;

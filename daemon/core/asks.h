@@ -30,6 +30,8 @@ struct Waiting {
   bool unmovable = false;
   bool withheld = false;  // its client is over a ceiling: it meets the policy later
   bool was_withheld = false;
+  bool early = false;  // the core holds it: those above are idle, and their pause just began
+  bool was_early = false;
   uint16_t gates_inside = 0;
 
   bool at_gate() const { return is_gate(thread); }

@@ -36,6 +36,7 @@ struct PastWait {
   Decider decider = Decider::kBuiltin;
   bool placed = false;    // the policy had put it into a queue
   bool withheld = false;  // its client was over a ceiling
+  bool early = false;     // the core held it at the begin of a pause
 };
 
 // A client's last waits.
@@ -92,6 +93,7 @@ struct WaitTold {
   Decider decider = Decider::kBuiltin;
   bool placed = false;
   bool withheld = false;  // its client was over a ceiling, or is
+  bool early = false;     // the core held it at the begin of a pause, or does
 };
 
 struct Explanation {

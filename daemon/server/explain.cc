@@ -33,6 +33,7 @@ json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engin
           {"waited_us", wait.waited_us},
           {"placed", wait.placed},
           {"withheld", wait.withheld},
+          {"early", wait.early},
           {"held", held_json(wait.held, current, engine)}};
 }
 
