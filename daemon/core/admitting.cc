@@ -208,7 +208,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   if (now_.clock > w.asked_at) {
     const bool by_policy = decider == Decider::kPolicy;
     told_.granted(c, w, decider,
-                  by_policy ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0});
+                  by_policy ? told_.reason(seat_.policy(), verdict.reason) : verdict.reason);
   }
   if (trial_ != nullptr) trial_->granted(slot, decider);
   release(slot);
@@ -339,7 +339,20 @@ bool Admitting::dispatch_once() {
   return pick != 0 && grant(pick, Decider::kBuiltin, at_gate ? own : DispatchVerdict{});
 }
 
+// What is on the device may wait for what stands at a gate. So that goes, whatever the policy says.
+void Admitting::free_stuck() {
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    const Waiting& w = asks_[slot];
+    if (w.client == nullptr || !w.at_gate()) continue;
+    if (!w.client->work.stuck_behind(w.stream, now_.clock)) continue;
+    DispatchVerdict own;
+    own.reason = Reasons::kStuck;
+    grant(asks_.id_of(slot), Decider::kBuiltin, own);
+  }
+}
+
 void Admitting::dispatch() {
+  free_stuck();
   uint32_t decided = 0;
   again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;

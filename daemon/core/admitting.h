@@ -71,6 +71,7 @@ class Admitting {
   void dispatch();
   bool dispatch_once();
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
+  void free_stuck();
   void starve();
   TimeNs starve_ns() const;
 

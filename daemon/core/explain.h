@@ -56,6 +56,7 @@ class PastWaits {
 // its own, which are looked up here once each; 0: no reason.
 class Reasons {
  public:
+  static constexpr uint16_t kStuck = 1;  // the core's own
   // Of the policy's reason `own`; `text` is called the first time.
   template <class Text>
   uint16_t number(uint16_t own, Text&& text) {
@@ -70,7 +71,8 @@ class Reasons {
   static constexpr size_t kTextsMax = 512;  // then "another reason" stands for what is new
   uint16_t intern(std::string_view text);
 
-  std::vector<std::string> texts_{""};
+  std::vector<std::string> texts_{
+      "", "its client's oldest launch takes far longer than predicted, and may wait for it"};
   std::array<uint16_t, 128> of_policy_{};
 };
 
