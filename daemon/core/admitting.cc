@@ -17,6 +17,9 @@ constexpr double kRetryUs = 1000, kRetryUsMin = 10;
 // Of the starvation bound, after which the core lets a launch go.
 constexpr double kStarvationShare = 0.95;
 
+// A little before the shim's own clock would.
+TimeNs starve_ns(const Config& config) { return to_ns(config.starvation_us * kStarvationShare); }
+
 }  // namespace
 
 void Admitting::posted(Client& c, const Event& e) {
@@ -75,7 +78,7 @@ void Admitting::asked(Client& c, const Event& e) {
   ++now_.stats.asked;
   progress_.touch(c, e.at);
   const uint32_t slot = asks_.add(c, b, e.at);
-  starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns());
+  starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns(now_.config));
   sizes_.ask_about(c, b.kernel);
   asks_[slot].by_credit_us =
       is_gate(b.thread) ? c.standing.end_gate_credit() : c.standing.end_credit(b.thread);
@@ -193,7 +196,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   if (now_.clock > w.asked_at) {
     const bool by_policy = decider == Decider::kPolicy;
     told_.granted(c, w, decider,
-                  by_policy ? told_.reason(seat_.policy(), verdict.reason) : uint16_t{0});
+                  by_policy ? told_.reason(seat_.policy(), verdict.reason) : verdict.reason);
   }
   if (trial_ != nullptr) trial_->granted(slot, decider);
   release(slot);
@@ -225,7 +228,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   if (!w.unmovable) work.sm_set = d.sm_set;
   work.granted = true;
   c.predict(work);
-  if (w.at_gate()) stood_at_gate(c, w.gates_inside, w.ran_us, work);
+  if (w.at_gate()) stood_at_gate(c, w.gate.inside, w.gate.ran_us, work);
   c.rhythm.gap_open = false;
   work.stream = w.stream;
   progress_.add_work(c, work);
@@ -248,10 +251,9 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
   uint32_t best = kNoAsk;
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
-    if (w.client == nullptr || w.withheld || w.client->held_back()) continue;
+    if (w.client == nullptr || w.withheld || w.early || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
-    if (seat_.orders().early_us(w) > 0) continue;
     const uint32_t window_us =
         world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
     const bool leased = window_us == kWindowLeased;
@@ -290,7 +292,7 @@ bool Admitting::dispatch_once() {
     }
     return false;
   }
-  if (asks_.wanting() == 0) {  // nobody waits for the policy
+  if (asks_.wanting() == pauses_.kept_back()) {  // nobody waits for the policy
     stalls_.idle(false);
     return false;
   }
@@ -321,27 +323,35 @@ bool Admitting::dispatch_once() {
   return pick != 0 && grant(pick, Decider::kBuiltin, at_gate ? own : DispatchVerdict{});
 }
 
+// What is on the device may wait for what stands at a gate. So that goes, whatever the policy says.
+void Admitting::free_stuck() {
+  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
+    const Waiting& w = asks_[slot];
+    if (w.client == nullptr || !w.at_gate()) continue;
+    if (!w.client->work.stuck_behind(w.stream, now_.clock)) continue;
+    DispatchVerdict own;
+    own.reason = Reasons::kStuck;
+    grant(asks_.id_of(slot), Decider::kBuiltin, own);
+  }
+}
+
 void Admitting::dispatch() {
+  free_stuck();
   uint32_t decided = 0;
+  const double soon_us = pauses_.keep_back();
   again_us_ = kRetryUs;
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
-  for (const Waiting& w : asks_.all()) {
-    const double early = w.client != nullptr ? seat_.orders().early_us(w) : 0;
-    if (early > 0) again_us_ = std::min(again_us_, std::max(early, kRetryUsMin));
-  }
+  again_us_ = std::min(again_us_, std::max(soon_us, kRetryUsMin));
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);
   if (now_.windows_dirty) refresh_windows();
 }
-
-// A little before the shim's own clock would.
-TimeNs Admitting::starve_ns() const { return to_ns(now_.config.starvation_us * kStarvationShare); }
 
 void Admitting::starve() {
   starve_at_ = kNever;
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
-    if (const TimeNs at = w.wanted_since + starve_ns(); now_.clock < at) {
+    if (const TimeNs at = w.wanted_since + starve_ns(now_.config); now_.clock < at) {
       starve_at_ = std::min(starve_at_, at);
       continue;
     }

@@ -5,6 +5,7 @@
 #include "daemon/core/builtin.h"
 #include "daemon/core/credit.h"
 #include "daemon/core/explaining.h"
+#include "daemon/core/pauses.h"
 #include "daemon/core/stalls.h"
 #include "daemon/core/windows.h"
 
@@ -22,6 +23,7 @@ class Admitting {
         asks_(scene.asks),
         places_(scene.places),
         ceilings_(scene.ceilings),
+        pauses_(scene),
         telling_(telling),
         stalls_(stalls),
         told_(told),
@@ -70,14 +72,15 @@ class Admitting {
   void dispatch();
   bool dispatch_once();
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
+  void free_stuck();
   void starve();
-  TimeNs starve_ns() const;
 
   Situation& now_;
   const Roster& roster_;
   Asks& asks_;
   Places& places_;
   const Ceilings& ceilings_;
+  Pauses pauses_;
   Telling& telling_;
   Stalls& stalls_;
   Explaining& told_;

@@ -46,13 +46,12 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.kernel = b.kernel;
   w.ask_seq = b.ask_seq;
   w.queue = -1;
-  w.withheld = w.was_withheld = false;
+  w.withheld = w.was_withheld = w.early = w.was_early = false;
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
   w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
-  w.unit_us = w.ran_us = 0;
-  w.gates_inside = 0;
+  w.gate = {};
   if (w.at_gate()) stand_at_gate(w, b);
   if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoAsk);
   c.asking.by_thread[b.thread] = slot;
@@ -64,11 +63,12 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
 void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
   Client& c = *w.client;
   c.work.at_gate = true;
-  w.gates_inside = b.may_follow;
+  w.gate.inside = b.may_follow;
   const Recalled known = c.work.take_recalled(b.stream, b.stream_seq);
-  w.ran_us = known.ran_us;
+  w.gate.ran_us = known.ran_us;
   if (known.since != 0) w.wanted_since = known.since;
-  w.unit_us = std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
+  w.gate.unit_us =
+      std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
 }
 
 void Asks::withhold(uint32_t slot, bool withheld) {

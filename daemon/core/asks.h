@@ -10,6 +10,12 @@
 
 namespace heddle::core {
 
+struct UnitAtGate {
+  double unit_us = 0;  // predicted, until what it lets go can be stopped
+  double ran_us = 0;   // of a graph that was stopped inside: what is done
+  uint16_t inside = 0;
+};
+
 struct Waiting {
   Client* client = nullptr;  // nullptr: the slot is free
   TimeNs asked_at = 0;
@@ -18,8 +24,6 @@ struct Waiting {
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
   double by_credit_us = 0;  // LaunchView's
-  double unit_us = 0;       // at a gate: predicted time until what it lets go can be stopped
-  double ran_us = 0;        // at a gate inside: what is done
   uint32_t generation = 1;
   uint32_t kernel = kUnknownKernel;
   uint32_t ask_seq = 0;
@@ -30,10 +34,14 @@ struct Waiting {
   bool unmovable = false;
   bool withheld = false;  // its client is over a ceiling: it meets the policy later
   bool was_withheld = false;
-  uint16_t gates_inside = 0;
+  bool early = false;  // the core holds it: those above are idle, and their pause just began
+  bool was_early = false;
+  UnitAtGate gate;
 
   bool at_gate() const { return is_gate(thread); }
-  double predicted_us() const { return unit_us > 0 ? unit_us : client->predict_us(kernel); }
+  double predicted_us() const {
+    return gate.unit_us > 0 ? gate.unit_us : client->predict_us(kernel);
+  }
   bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
 };
 

@@ -5,7 +5,7 @@
 namespace heddle::core {
 
 void Ceiling::limit(const ChannelMax& max) {
-  const float by_channel[] = {max.issue, max.l2, max.dram};
+  const std::array by_channel = {max.issue, max.l2, max.dram};
   any_ = false;
   for (size_t i = 0; i < accounts_.size(); ++i) {
     Account& account = accounts_[i];

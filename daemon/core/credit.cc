@@ -40,9 +40,9 @@ bool Credit::fits_gates(const Client& c, double us) {
 uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us, bool whole) {
   GateCredit& gate = c.standing.gate;
   gate.ask_seq = unit.ask_seq;
-  gate.graph = unit.gates_inside > 0 && !whole;
+  gate.graph = unit.gate.inside > 0 && !whole;
   gate.beside = roster_.busy(c.rule.priority, now_.clock);
-  gate.graph_from = now_.clock + to_ns(std::max(unit.unit_us, kPieceUsMin));
+  gate.graph_from = now_.clock + to_ns(std::max(unit.gate.unit_us, kPieceUsMin));
   const bool may =
       us > 0 && c.standing.window_us == kWindowGated && !ceilings_.limits(c) && fits_gates(c, us);
   gate.left_us = may ? std::floor(us) : 0;

@@ -36,6 +36,7 @@ struct PastWait {
   Decider decider = Decider::kBuiltin;
   bool placed = false;    // the policy had put it into a queue
   bool withheld = false;  // its client was over a ceiling
+  bool early = false;     // the core held it at the begin of a pause
 };
 
 // A client's last waits.
@@ -55,6 +56,7 @@ class PastWaits {
 // its own, which are looked up here once each; 0: no reason.
 class Reasons {
  public:
+  static constexpr uint16_t kStuck = 1;  // the core's own
   // Of the policy's reason `own`; `text` is called the first time.
   template <class Text>
   uint16_t number(uint16_t own, Text&& text) {
@@ -69,7 +71,8 @@ class Reasons {
   static constexpr size_t kTextsMax = 512;  // then "another reason" stands for what is new
   uint16_t intern(std::string_view text);
 
-  std::vector<std::string> texts_{""};
+  std::vector<std::string> texts_{
+      "", "its client's oldest launch takes far longer than predicted, and may wait for it"};
   std::array<uint16_t, 128> of_policy_{};
 };
 
@@ -92,6 +95,7 @@ struct WaitTold {
   Decider decider = Decider::kBuiltin;
   bool placed = false;
   bool withheld = false;  // its client was over a ceiling, or is
+  bool early = false;     // the core held it at the begin of a pause, or does
 };
 
 struct Explanation {

@@ -7,6 +7,7 @@ namespace heddle::core {
 namespace {
 
 const char* const kWindowFull = "its window is full";
+const char* const kEarly = "a more important client's pause just began, and it is long";
 
 std::string kernel_name(const Client& c, uint32_t kernel) {
   const Kernel* k = c.kernel(kernel);
@@ -45,8 +46,8 @@ void Explaining::held(const Saw& saw, uint32_t generation, uint16_t reason, bool
 
 void Explaining::granted(Client& c, const Waiting& w, Decider decider, uint16_t reason) const {
   const Held held = held_.at >= w.asked_at ? held_ : Held{};
-  c.told.past_waits.add(
-      {w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0, w.was_withheld});
+  c.told.past_waits.add({w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0,
+                         w.was_withheld, w.was_early});
 }
 
 // Of one that the built-in serves: pick_builtin's conditions, in words.
@@ -83,7 +84,9 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     one.waited_us = to_us(now_.clock - w.asked_at);
     one.placed = w.queue >= 0;
     if (one.placed) one.queue = queues[static_cast<size_t>(w.queue)].name();
+    one.early = w.early && !w.withheld && !roster_.busy(c.rule.priority, now_.clock);
     if (!one.placed) one.why = why_builtin(w);
+    if (one.early) one.why = kEarly;
     one.withheld = w.withheld;
     if (held_.at >= w.asked_at && !w.withheld) one.held = tell(held_);
     all.now.push_back(std::move(one));
@@ -100,6 +103,7 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     one.decider = wait.decider;
     one.placed = wait.placed;
     one.withheld = wait.withheld;
+    one.early = wait.early;
     all.past.push_back(std::move(one));
   }
   return all;

@@ -2,17 +2,7 @@
 
 #include <algorithm>
 
-#include "ipc/gate_sizes.h"
-
 namespace heddle::core {
-namespace {
-
-// A request that waited for the one before it begins 75 to 200 µs after its end (PyTorch on an
-// H200). What is long and goes in between holds up each of them. So the longer it is, the longer
-// must the pause have lasted; what is stopped sooner need not wait.
-constexpr double kPausePart = 1.0 / 8, kPauseUsMin = 100, kPauseUsMax = 500;
-
-}  // namespace
 
 void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& v) {
   v = {};  // of a kernel that nobody announced nothing is known; the view may be another launch's
@@ -113,7 +103,7 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
   const bool own_size = sm.get() == 0 && w.movable();
   work.sm_set = own_size ? w.client->set_of(w.kernel) : places_.peek(*w.client, w, sm);
   w.client->predict(work);
-  const double us = w.at_gate() ? w.unit_us : work.predicted_us;
+  const double us = w.at_gate() ? w.gate.unit_us : work.predicted_us;
   return promises_.afford(*w.client, w.kernel, us, work.sm_set);
 }
 
@@ -125,13 +115,6 @@ SmCount Sight::free_sms(LaunchId id, SmCount sm) const {
 LaunchId Sight::queue_best_fit(QueueId queue, double us) const {
   return queues_.best_fit(
       queue, us, [this](LaunchId id) { return follows_none_on_sets(id) && may_begin(id); });
-}
-
-double Sight::early_us(const Waiting& w) const {
-  const int priority = w.client->rule.priority;
-  if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || busy(priority)) return 0;
-  const double pause_us = std::clamp(w.predicted_us() * kPausePart, kPauseUsMin, kPauseUsMax);
-  return std::max(0.0, pause_us - busy_time_.pause_us(priority));
 }
 
 }  // namespace heddle::core

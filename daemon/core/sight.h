@@ -68,10 +68,6 @@ class Sight : public Gpu {
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
 
-  // In so many µs a unit at a gate may go, though those above are idle: their pause just began, and
-  // no policy sees it in a queue. 0: now. By asking, the way of a launch takes about as long.
-  double early_us(const Waiting& unit) const;
-
   // A launch of the client's kernel, as hooks see one that does not wait.
   static void fill(const Client& client, uint32_t kernel, LaunchKind kind, LaunchView& view);
 
@@ -89,7 +85,8 @@ class Sight : public Gpu {
   mutable Saw saw_;  // since whoever asks the policy cleared it
 
  private:
-  bool may_begin(LaunchId id) const { return early_us(asks_[asks_.slot_of(id)]) <= 0; }
+  // Not so what its pause keeps back (pauses.h).
+  bool may_begin(LaunchId id) const { return !asks_[asks_.slot_of(id)].early; }
 
   Promises& promises_;
   const Learning& learning_;

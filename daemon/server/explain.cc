@@ -29,11 +29,9 @@ json held_json(const core::HeldTold& told, uint32_t current, const Engine& engin
 }
 
 json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engine) {
-  return {{"kernel", wait.kernel},
-          {"waited_us", wait.waited_us},
-          {"placed", wait.placed},
-          {"withheld", wait.withheld},
-          {"held", held_json(wait.held, current, engine)}};
+  return {{"kernel", wait.kernel}, {"waited_us", wait.waited_us},
+          {"placed", wait.placed}, {"withheld", wait.withheld},
+          {"early", wait.early},   {"held", held_json(wait.held, current, engine)}};
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include "ipc/socket.h"
 #include "tests/integration/shim_setting.h"
 
 namespace heddle::shim_test {
@@ -37,6 +38,14 @@ TEST_F(Shim, TellsOfAnMpsThatListensNotOfOneThatDid) {
   EXPECT_FALSE(daemon_.mps);
   unlink(path.c_str());
   rmdir(directory.c_str());
+}
+
+TEST_F(Shim, AttachesBehindAConnectionThatWasGivenUp) {
+  close(ipc::connect_socket(path_.c_str(), 0));
+  Application app(environment());
+  start(app, kLease);
+  EXPECT_EQ(app("launch"), "0");
+  EXPECT_EQ(daemon_.records().size(), 1u);
 }
 
 TEST_F(Shim, TellsWhichGpusItSees) {

@@ -99,6 +99,7 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
     ask_at_gate(2, by_policy ? 2 : 1);
     const size_t before = grants_.size();
     now_ += 50 * kUs;
+    policy_.fit = {};
     done(1);
     tick(480 * kUs);
     EXPECT_EQ(grants_.size(), before) << "its pause just began";
@@ -106,6 +107,91 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
     tick(40 * kUs);
     EXPECT_EQ(grants_.size(), before + 1);
   }
+}
+
+// Client 2's kernel in one stream may wait for a launch in another, which client 1 holds up.
+class StuckTest : public GatesTest {
+ protected:
+  // Two streams of client 2 are known; a kernel of it goes, and client 1 works until the end.
+  void begin_stuck(double predicted_us = kDefaultUs) {
+    begin();
+    if (predicted_us != kDefaultUs) teach(2, predicted_us, 0, 4);
+    ask_in(1);
+    end_in(1);
+    tick(kMs);  // a pause
+    use({});
+    ask_in(0);
+    ASSERT_EQ(grants_.size(), 2u);
+    seq_ = stream_seq_[2];
+    post(1);
+    wait(1);
+  }
+  void ask_in(uint16_t stream) {
+    Event e = at_gate(EventKind::kAsked, 2, ++unit_);
+    e.launch.stream = stream;
+    step(e);
+  }
+  void end_in(uint16_t stream, uint64_t seq = 0) {
+    Event e(EventKind::kCompleted, now_, 2);
+    e.done = {seq != 0 ? seq : stream_seq_[2], 0, stream, Evidence::kMarker};
+    step(e);
+  }
+  // Until what stands at the gate goes.
+  double waits_ms() {
+    const size_t before = grants_.size();
+    const TimeNs since = now_;
+    while (grants_.size() == before && now_ - since < 2'000 * kMs) tick(kMs / 4);
+    return static_cast<double>(now_ - since) / 1e6;
+  }
+
+  uint32_t unit_ = 0;
+  uint64_t seq_ = 0;  // of what is stuck
+};
+
+TEST_F(StuckTest, AKernelFarPastItsPredictionLetsGoWhatItMayWaitFor) {
+  begin_stuck();
+  ask_in(1);
+  EXPECT_NEAR(waits_ms(), 3.5, 1);
+  EXPECT_EQ(grants_.back().decider, Decider::kBuiltin);
+  EXPECT_EQ(core_->view().explain(2).past.at(0).reason,
+            "its client's oldest launch takes far longer than predicted, and may wait for it");
+  end_in(1);
+  end_in(0, seq_);
+  ask_in(0);
+  EXPECT_GT(waits_ms(), 900) << "nothing is stuck any more";
+}
+
+TEST_F(StuckTest, ALongKernelHasEightTimesItsPrediction) {
+  begin_stuck(5'000);
+  ask_in(1);
+  EXPECT_NEAR(waits_ms(), 40.5, 1);
+}
+
+TEST_F(StuckTest, WhatMayBeOverWithoutAWordOpensTheClientEverMoreRarely) {
+  begin_stuck();
+  const TimeNs since = now_;
+  TimeNs last = 0;
+  while (now_ - since < 500 * kMs) {
+    if (core_->waiting() == 0) {  // what went is over
+      last = now_ - since;
+      end_in(1);
+      ask_in(1);
+    }
+    tick(kMs);
+  }
+  EXPECT_GT(grants_.size(), 7u);
+  EXPECT_LT(grants_.size(), 20u);
+  EXPECT_LT(last, 50 * kMs);
+}
+
+TEST_F(StuckTest, AProgramOfOneStreamIsNotStuck) {
+  begin();
+  use({});
+  ask_in(0);
+  post(1);
+  wait(1);
+  ask_in(0);
+  EXPECT_GT(waits_ms(), 900);
 }
 
 TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {

@@ -116,6 +116,35 @@ TEST_F(ExplainTest, TheBuiltInSaysWhoIsInTheWay) {
   EXPECT_EQ(why().past.at(0).decider, Decider::kBuiltin);
 }
 
+TEST_F(ExplainTest, ALongUnitThatAPauseIsTooYoungForIsHeldByTheCore) {
+  Holding policy;
+  use(&policy);
+  attach(1, 0);
+  Event e(EventKind::kAttached, now_, 2);
+  e.attached = {};
+  e.attached.task = 2;
+  e.attached.priority = 9;
+  e.attached.gates = true;
+  step(e);
+  kernel(2, 0, 22);
+  teach(2, 5'000, 0, 4);
+  post(1);
+  e = launch(EventKind::kAsked, 2, Admission::kGated, kGateThreads);
+  step(e);
+  EXPECT_FALSE(why().now.at(0).early) << "client 1 has work";
+  now_ += 300 * kUs;
+  policy.open = true;
+  done(1);
+  const WaitTold wait = why().now.at(0);
+  EXPECT_TRUE(wait.early);
+  EXPECT_EQ(wait.why, "a more important client's pause just began, and it is long");
+  EXPECT_DOUBLE_EQ(wait.held.us_ago, 300) << "the policy lets it go";
+  tick(kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_TRUE(why().past.at(0).early);
+  EXPECT_EQ(why().past.at(0).decider, Decider::kPolicy);
+}
+
 TEST_F(ExplainTest, TenWaitsAreKeptTheNewestFirst) {
   Holding policy;
   use(&policy);

@@ -75,13 +75,13 @@ TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {
   EXPECT_EQ(client_meant(ps, "nobody"), 0u);
 }
 
-// What `heddle explain` prints of a client that has not waited.
-std::string explained(const json& client, int device) {
+// What `heddle explain` prints of a client, and of what waits.
+std::string explained(const json& client, int device, const json& now = json::array()) {
   const json answer{{"devices",
                      {{{"device", device},
                        {"granted", 0},
                        {"waited", 0},
-                       {"now", json::array()},
+                       {"now", now},
                        {"past", json::array()}}}}};
   std::ostringstream out;
   print_explanation(out, client, answer);
@@ -105,6 +105,17 @@ TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
             std::string::npos)
       << told(3);
   EXPECT_EQ(told(4).find("promise"), std::string::npos);
+}
+
+TEST(ExplainClient, HearsWhatTheCoreHoldsBack) {
+  const json client{{"id", 1}, {"pid", 2}, {"label", "train"}, {"priority_text", "Q9"}};
+  json wait{{"waited_us", 300}, {"kernel", "gemm"}, {"placed", true},     {"queue", "be"},
+            {"early", true},    {"held", nullptr},  {"why", "it is long"}};
+  EXPECT_NE(
+      explained(client, 0, json::array({wait})).find("    the core holds it back: it is long\n"),
+      std::string::npos);
+  wait["early"] = false;
+  EXPECT_EQ(explained(client, 0, json::array({wait})).find("it is long"), std::string::npos);
 }
 
 TEST(ExplainClient, HearsHowToMeasureWhatIsUnknown) {

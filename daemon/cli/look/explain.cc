@@ -49,8 +49,10 @@ void print_now(std::ostream& out, const json& wait, const json& device) {
         << " said IDLE" << (reason.empty() ? ", without a reason" : ": " + printable(reason))
         << "\n    it saw: " << saw(held) << '\n';
   }
-  if (wait.at("placed") == false) {
+  const bool early = wait.value("early", false);
+  if (early || wait.at("placed") == false) {
     out << (wait.value("withheld", false) ? "    its rule holds it back: "
+            : early                       ? "    the core holds it back: "
                                           : "    the built-in serves it: ")
         << printable(wait.at("why")) << '\n';
   }
@@ -66,6 +68,9 @@ void print_past(std::ostream& out, const json& wait, const json& device) {
   }
   if (wait.value("withheld", false)) {
     out << "    held by its rule: its client had used all that it may of a channel\n";
+  }
+  if (wait.value("early", false)) {
+    out << "    held by the core: a more important client's pause had just begun\n";
   }
   const std::string reason = wait.at("reason");
   out << "    let go by the " << wait.at("let_go_by").get<std::string>()

@@ -1,6 +1,7 @@
 #include "daemon/core/client/client.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "daemon/core/builtin.h"
@@ -32,6 +33,22 @@ double OnDevice::remaining_us(TimeNs now, bool leased) const {
   if (leased) return by_clock;
   const double most_us = static_cast<double>(kClaimedNs) / 1e3;
   return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
+}
+
+TimeNs OnDevice::stuck_ns() const {
+  const TimeNs ns = to_ns(std::min(outstanding.oldest()->predicted_us, to_us(kClaimedNs)));
+  return std::clamp(kStuckTimes * ns, kStuckNs, kClaimedNs);
+}
+
+// The oldest may be over as well, and nobody said so. So the way is free while it lasts 1, 2, 4, 8
+// and so on times as long as is too long: ever more rarely. A program gains nothing by a lie: it
+// can open its gates itself.
+bool OnDevice::stuck_behind(uint16_t stream, TimeNs now) {
+  const Work* const work = outstanding.oldest();
+  if (work == nullptr || (work->stream == stream && outstanding.used_streams() == 1)) return false;
+  if (work->seq != oldest.seq || work->stream != oldest.stream || work->posted_at > oldest.since)
+    oldest = {work->seq, work->stream, now};
+  return std::has_single_bit(static_cast<uint64_t>((now - oldest.since) / stuck_ns()));
 }
 
 void OnDevice::follow(const Work& work) {

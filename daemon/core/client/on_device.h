@@ -17,6 +17,10 @@ inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 inline constexpr TimeNs kEvidencePatienceNs = 20'000'000;
 // The same for a thread in a synchronizing call, which may have died there.
 inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
+// A kernel that runs for so many times its prediction, and for so long, may wait for a launch of
+// its client that stands at a gate. Time slices are 2 ms, so that it had one.
+inline constexpr TimeNs kStuckTimes = 8;
+inline constexpr TimeNs kStuckNs = 3'000'000;
 // A row of launches that are not told goes on for this long at most (ipc/sparse.h), the last one's
 // kernel included.
 inline constexpr TimeNs kRowNs = 2'000'000;
@@ -36,6 +40,13 @@ struct Recalled {
   uint16_t stream = 0;
   uint64_t seq = 0;
   double ran_us = 0;
+  TimeNs since = 0;
+};
+
+// The oldest launch, and since when it is known to be so while another stands at a gate.
+struct Oldest {
+  uint64_t seq = 0;
+  uint16_t stream = 0;
   TimeNs since = 0;
 };
 
@@ -63,6 +74,7 @@ struct OnDevice {
   double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
   std::vector<Recalled> recalled;              // one of a stream at most
   bool at_gate = false;                        // what comes next stands at a closed gate
+  Oldest oldest;
 
   bool unobserved() const { return unseen_until == kNever; }
   // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
@@ -73,7 +85,7 @@ struct OnDevice {
     // Who stands there waits for the gate.
     if (at_gate) {
       return outstanding.empty() ? unseen_until
-                                 : std::max(unseen_until, busy_until + kEvidencePatienceNs);
+                                 : std::max(unseen_until, busy_until + patience_ns_at_gate());
     }
     if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
     if (outstanding.empty()) return unseen_until;
@@ -81,6 +93,13 @@ struct OnDevice {
   }
   // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
   void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }
+  // The oldest launch may wait for one of the stream that stands at a gate: that goes for now. To
+  // be asked each millisecond.
+  bool stuck_behind(uint16_t stream, TimeNs now);
+  TimeNs stuck_ns() const;  // so long after it is the oldest; there is one
+  TimeNs patience_ns_at_gate() const {
+    return std::clamp(2 * stuck_ns(), kEvidencePatienceNs, kWaitPatienceNs);
+  }
   // Predicted time still to run.
   double remaining_us(TimeNs now, bool leased) const;
   // A launch goes to the device, predicted to run behind all that is there.

@@ -47,6 +47,7 @@ class Outstanding {
   }
   // Some of it was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
+  const Work* oldest() const { return empty() ? nullptr : &nodes_[head_].work; }
   double predicted_us() const { return predicted_us_; }
   // Of that, of launches on SM sets; the groups of these sets, and how many launches are on each.
   double on_sets_us() const { return on_sets_us_; }

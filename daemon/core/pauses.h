@@ -1,0 +1,30 @@
+// What stands at a gate and is long does not go as soon as those above pause. The pause must have
+// lasted, and until then no policy sees it in a queue (Waiting::early).
+#pragma once
+
+#include "daemon/core/sight.h"
+
+namespace heddle::core {
+
+class Pauses {
+ public:
+  explicit Pauses(const Scene& scene)
+      : now_(scene.now), roster_(scene.roster), asks_(scene.asks), busy_time_(scene.busy_time) {}
+
+  // Says of each launch that waits whether it is early. In so many µs the first is so no more;
+  // kUnlimitedUs: none is.
+  double keep_back();
+  // Of those that no ceiling withholds, so many are.
+  size_t kept_back() const { return kept_back_; }
+
+ private:
+  double early_us(const Waiting& unit) const;  // 0: it may go now
+
+  const Situation& now_;
+  const Roster& roster_;
+  Asks& asks_;
+  const BusyTime& busy_time_;
+  size_t kept_back_ = 0;
+};
+
+}  // namespace heddle::core
