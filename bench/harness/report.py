@@ -37,7 +37,7 @@ def render(value, depth=0):
     flat = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     plain = depth and not any(isinstance(v, (dict, list)) for v in inner)
-    if plain or depth > 5 or len(flat) < 160:
+    if plain or depth > 5 or len(flat) < 200:
         return flat
     pad = " " * (depth + 1)
     if isinstance(value, dict):
