@@ -33,7 +33,7 @@ def keep_logs(source, target):
 
 
 def render(value, depth=0):
-    """JSON that a person can read and a diff can show: what is long, or holds others, takes lines."""
+    """JSON that a person can read and a diff can show: what holds others takes lines."""
     flat = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     plain = depth and not any(isinstance(v, (dict, list)) for v in inner)
