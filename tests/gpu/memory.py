@@ -11,8 +11,6 @@ no other program may use the GPU meanwhile. Its count of the process, where it g
 it. "within" is how far the two counts of what was taken lie apart.
 """
 
-import argparse
-import os
 import statistics
 import subprocess
 import sys
@@ -178,14 +176,9 @@ def told(turns):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "memory.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/memory.json")
     add("--ways", type=lambda text: text.split(","), default=None, help=",".join(WAYS))
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU: driver and vmm")
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/memory.py", arguments)
     options.limit_mib = SIM_LIMIT_MIB if options.sim else LIMIT_MIB
     options.ways = options.ways or (["driver", "vmm"] if options.sim else WAYS)

@@ -7,8 +7,6 @@ other (KRISP's isolated instances; 566 + 566 kernels/s apart, 345 + 345 on the s
     partitions.py --sim --out /tmp/partitions.json                      the logic alone
 """
 
-import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -91,14 +89,9 @@ def judge(rows):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "partitions.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/partitions.json")
     add("--block-s", type=float, default=2)
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU")
     return session.add_origin(parser.parse_args(arguments), "tests/gpu/partitions.py", arguments)
 
 

@@ -6,7 +6,6 @@ with no program, then with a managed one and one that bypasses heddle, both of w
     resting.py --sim --out /tmp/resting.json                      the logic alone
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -85,14 +84,9 @@ def cpu_ns(pid):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "resting.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/resting.json")
     add("--seconds", type=float, default=8, help="each time that processor time is counted")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU")
     arguments = sys.argv[1:]
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/resting.py", arguments)
     result = session.origin(options, "resting")

@@ -7,7 +7,6 @@ bare and under experiments/cycle.lua, under MPS: leased, where all kernels' size
     sizes.py --sim --out /tmp/sizes.json                        the simulated GPU: the logic alone
 """
 
-import argparse
 import os
 import shutil
 import signal
@@ -119,16 +118,11 @@ def alike(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "sizes.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/sizes.json")
     add("--models", type=lambda text: text.split(","), default=MODELS)
     add("--kinds", type=lambda text: text.split(","), default=("eager", "graph"))
     add("--jobs", type=int, default=4, help="programs at a time")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU: a program of sleeps")
     arguments = sys.argv[1:]
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/sizes.py", arguments)
     if options.sim:
