@@ -17,12 +17,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from host import simulated
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report, session  # noqa: E402
-from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+from harness.processes import HostError, Job, Setting  # noqa: E402
 
 WAYS = ("driver", "vmm", "torch", "torch_expandable", "graph", "cupy", "jax")
 STEPS = ("hold 256", "hold 400", "free", "hold 150")  # MiB
@@ -33,27 +31,16 @@ TURN_S = 2
 COST_ROUNDS = 7
 
 
-class Memory:
+class Memory(Setting):
     def __init__(self, options, folder, mps):
-        self.options, self.folder = options, folder
-        self.server = (Mps if mps else NoMps)(folder / "mps")
-        self.env = dict(self.server.env)
-        if options.sim:
-            self.env |= simulated(options.dist, folder)
-        self.daemon = Daemon(options.dist, folder / "d", mps, self.env, [], "ungated", None)
+        super().__init__(options, folder, "ungated", mps)
 
     def measure(self):
         """{"rows": {way: {"steps": [...], "filled": {...}} or {"error": TEXT}}, "cost": {how: ns},
         "teams": {condition: {team: turns}}}"""
-        self.server.start()
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+        with self.running():
             rows = {way: self.row(way) for way in self.options.ways}
             return {"rows": rows, "cost": self.cost(), "teams": self.teams()}
-        finally:
-            self.daemon.stop()
-            self.server.stop()
 
     def start(self, label, way, limit_mib):
         """A program of memory_steps.py; limit_mib None: bare, 0: under heddle without a limit."""
