@@ -2,7 +2,6 @@
 // does is what a Turn does, which all launches of a fail-closed client take.
 #include <gtest/gtest.h>
 
-#include <string>
 #include <tuple>
 #include <vector>
 

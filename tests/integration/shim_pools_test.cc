@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include <algorithm>
 #include <chrono>
 #include <set>
 

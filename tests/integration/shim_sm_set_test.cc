@@ -1,6 +1,5 @@
 // The built shim's SM sets: the detour of a launch, what takes none, and who ends what.
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include "tests/integration/shim_setting.h"
 
