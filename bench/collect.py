@@ -31,7 +31,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 from harness import report, session  # noqa: E402
-from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+from harness.processes import PINNED, HostError, Job, Setting  # noqa: E402
 
 # MMK's Table III as far as torchvision has it, and more of its size: model/batch. MODEL-train is
 # training, eager; the others are inference as a CUDA graph.
@@ -65,13 +65,6 @@ def sim_program(dist, model, batch):
             f"{400 * int(batch)}:0", "--blocks", 24 * len(model), "--seed", 1]
 
 
-def simulated(dist, folder, mode):
-    """The environment in which programs find the simulated GPU."""
-    driver = dist / "lib/heddle/sim"
-    return {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"), "LD_LIBRARY_PATH": str(driver),
-            "HEDDLE_SIM_MODE": mode, "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
-
-
 class Worker:
     """A resident process of a job on one side."""
 
@@ -84,14 +77,9 @@ class Worker:
         self.process = Job(self.label, None, command, env, folder / f"{self.label}.log")
 
 
-class Collection:
+class Collection(Setting):
     def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.server = (NoMps if options.sim else Mps)(folder / "mps")
-        self.env = self.server.env | PINNED
-        if options.sim:
-            self.env |= simulated(options.dist, folder, "mps")
-        self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "shares", None)
+        super().__init__(options, folder, "shares", env=PINNED)
         self.random = random.Random(options.seed)
         self.result = session.origin(options, "collect") | {
             "seed": options.seed, "sm_total": 0, "jobs": {}, "samples": [], "rounds": [],
@@ -104,10 +92,7 @@ class Collection:
 
     def measure(self):
         self.daemon.shipped = self.policies()
-        self.server.start()
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+        with self.running():
             longest = 0
             for number in range(self.options.rounds):
                 begin = time.monotonic()
@@ -117,9 +102,6 @@ class Collection:
                 self.round(number)
                 longest = max(longest, time.monotonic() - begin)
             self.save()
-        finally:
-            self.daemon.stop()
-            self.server.stop()
 
     def policies(self):
         """The shipped ones, and policies/shares.lua for each side."""

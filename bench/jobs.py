@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from harness import report
 from harness.md import NO_RESULT, RESULTS, markdown, read
 
 JOBS = RESULTS / "jobs"
@@ -53,7 +54,6 @@ def commands():
 
 
 def run(heddle, only):
-    JOBS.mkdir(parents=True, exist_ok=True)
     for name, arguments in commands().items():
         if not name.startswith(only):
             continue
@@ -65,7 +65,7 @@ def run(heddle, only):
         document["command"] = "heddle plan " + " ".join(shown)
         if document.get("mode") != "simulated":
             document["mode"] = "computed"
-        (JOBS / f"{name}.json").write_text(json.dumps(document, indent=1) + "\n")
+        report.write(document, JOBS / f"{name}.json")
         print(name, flush=True)
 
 

@@ -13,7 +13,6 @@ alone; with --ways ÷ bare alone, which leaves the time to many requests. Over 5
 samples lie beside it.
 """
 
-import argparse
 import gzip
 import json
 import os
@@ -372,21 +371,17 @@ class Round:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__)
     parser.add_argument("out", type=Path)
     parser.add_argument("--budget-s", type=float, default=420)
     parser.add_argument("--cells", default="")
     parser.add_argument("--ways", default="", help="beside only so: bare,ask,gates")
     parser.add_argument("--policies", default="", help="eager=gapfill;graph=priority")
     parser.add_argument("--tools", type=Path)
-    parser.add_argument("--dist", type=Path, default=BENCH.parent / "dist")
     parser.add_argument("--repetitions", type=int, default=12)
     parser.add_argument("--chain", type=int, default=60, help="iterations whose value is compared")
     parser.add_argument("--rounds", type=int, default=3000, help="of each *_campaign")
     parser.add_argument("--scale", type=float, default=1, help="of the blocks' length")
-    parser.add_argument("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    parser.add_argument("--sim", action="store_true")
     options = parser.parse_args()
     options.ways = [way for way in options.ways.split(",") if way]
     options.policies = dict(p.split("=", 1) for p in options.policies.split(";") if p)

@@ -12,7 +12,6 @@ trace. What breaks or takes too long is named under `errors` there, and the rest
 status is 1 then. Without an NVIDIA GPU a synthetic program on the simulated one stands for each.
 """
 
-import argparse
 import json
 import shutil
 import statistics
@@ -25,7 +24,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(BENCH))
 from harness.processes import Daemon, HostError, Job, NoMps  # noqa: E402
-from harness.session import Session, add_origin, origin  # noqa: E402
+from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 
 
 def model(name, batch, *options):
@@ -197,15 +196,11 @@ class Recordings(Session):
 
 
 def main(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dist", type=Path, default=BENCH.parent / "dist")
+    parser = origin_parser(__doc__)
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default=list(PROGRAMS), type=lambda text: text.split(","))
     parser.add_argument("--list", action="store_true", help="the programs, and start nothing")
     parser.add_argument("--budget-s", type=float, default=540, help="at most (%(default)s)")
-    parser.add_argument("--commit", help="of dist, where this is no checkout")
-    parser.add_argument("--sim", action="store_true", help="also where there is a GPU")
     options = parser.parse_args(arguments)
     for name in options.only:
         if name not in PROGRAMS:

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 # Lets everyone launch freely.
@@ -206,6 +207,37 @@ class Daemon:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+
+
+def simulated(dist, folder, mode="timeslice"):
+    """The environment in which programs find the simulated GPU, with and without heddle."""
+    driver = dist / "lib/heddle/sim"
+    return {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"), "LD_LIBRARY_PATH": str(driver),
+            "HEDDLE_SIM_MODE": mode, "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
+
+
+class Setting:
+    """A daemon under a policy, with an MPS server of our own or time-sliced, as the options of
+    session.origin_parser() say."""
+
+    def __init__(self, options, folder, policy, mps=True, env=None, place=None):
+        self.options, self.folder = options, folder
+        self.server = (Mps if mps and not options.sim else NoMps)(folder / "mps")
+        self.env = self.server.env | (env or {})
+        if options.sim:
+            self.env |= simulated(options.dist, folder, "mps" if mps else "timeslice")
+        self.daemon = Daemon(options.dist, folder / "d", mps, self.env, [], policy, place)
+
+    @contextmanager
+    def running(self):
+        self.server.start()
+        try:
+            self.daemon.start()
+            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+            yield
+        finally:
+            self.daemon.stop()
+            self.server.stop()
 
 
 class Job:

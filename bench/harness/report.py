@@ -33,11 +33,11 @@ def keep_logs(source, target):
 
 
 def render(value, depth=0):
-    """JSON that a person can read and a diff can show: long objects on several lines."""
+    """JSON that a person can read and a diff can show: what holds others takes lines."""
     flat = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-    plain = not isinstance(value, (dict, list)) or depth > 5 or (
-        isinstance(value, list) and all(not isinstance(v, (dict, list)) for v in value))
-    if plain or len(flat) < 100:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    plain = depth and not any(isinstance(v, (dict, list)) for v in inner)
+    if plain or depth > 5 or len(flat) < 200:
         return flat
     pad = " " * (depth + 1)
     if isinstance(value, dict):

@@ -1,6 +1,8 @@
 """What every measuring script has: options that say where its result comes from, a budget of time,
 and a log on standard output."""
 
+import argparse
+import os
 import random
 import shlex
 import subprocess
@@ -9,6 +11,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+
+def origin_parser(text, out=None):
+    """A parser with the options that add_origin() completes, and --out where a result has a place
+    in bench/results."""
+    found = argparse.ArgumentParser(description=text,
+                                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = found.add_argument
+    add("--dist", type=Path, default=HERE.parents[1] / "dist", help="install tree of heddle")
+    if out:
+        add("--out", type=Path, default=HERE.parent / "results" / out)
+    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""), help="of dist")
+    add("--sim", action="store_true", help="on the simulated GPU, to test the logic")
+    return found
 
 
 def add_origin(options, script, arguments):

@@ -1,10 +1,8 @@
 #include "bench/runner/figures.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
-#include <set>
 
 namespace heddle::bench {
 namespace {

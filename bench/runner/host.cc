@@ -2,12 +2,10 @@
 
 #include <sched.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include "bench/micro.h"
 #include "ipc/socket.h"

@@ -1,6 +1,5 @@
 #include "bench/sim/driver.h"
 
-#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

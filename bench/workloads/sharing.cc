@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cinttypes>
-#include <cstring>
 #include <string>
 
 #include "bench/workloads/driver.h"

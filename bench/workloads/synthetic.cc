@@ -20,7 +20,6 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <iostream>
 #include <map>

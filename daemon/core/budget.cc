@@ -1,7 +1,6 @@
 #include "daemon/core/budget.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace heddle::core {

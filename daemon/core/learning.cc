@@ -8,7 +8,6 @@
 #include "daemon/core/learning.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 namespace heddle::core {

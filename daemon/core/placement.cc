@@ -1,7 +1,6 @@
 #include "daemon/core/placement.h"
 
 #include <algorithm>
-#include <bit>
 
 namespace heddle::core {
 namespace {

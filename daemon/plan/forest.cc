@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <istream>
-#include <iterator>
 #include <numeric>
 #include <ostream>
 

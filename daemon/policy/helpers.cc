@@ -1,7 +1,6 @@
 // The functions that policies may call.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "daemon/base/nearest.h"
 #include "daemon/base/read_file.h"

@@ -1,7 +1,6 @@
 #include "daemon/profile/ncu.h"
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>

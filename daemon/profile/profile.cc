@@ -5,12 +5,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
-#include <limits>
 #include <sstream>
-#include <tuple>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/timerfd.h>
 #include <time.h>
@@ -12,7 +11,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 
 #include "daemon/base/replace_file.h"
 #include "daemon/server/notify.h"

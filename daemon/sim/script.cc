@@ -3,7 +3,6 @@
 #include "daemon/sim/script.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 namespace heddle::sim {

@@ -1,7 +1,6 @@
 #include "daemon/trace/replay.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <set>

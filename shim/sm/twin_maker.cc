@@ -1,5 +1,4 @@
 // The helper thread's part: twins are made of what launches want, and given up for one another.
-#include <algorithm>
 #include <optional>
 
 #include "shim/driver/driver.h"

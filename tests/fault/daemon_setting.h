@@ -22,6 +22,7 @@
 #include "daemon/server/server.h"
 #include "ipc/socket.h"
 #include "tests/fault/board.h"
+#include "tests/folder.h"
 #include "tests/integration/fake_client.h"
 
 namespace heddle::testing {
@@ -33,8 +34,6 @@ using server::Request;
 class DaemonTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-daemon-XXXXXX";
-    folder_ = mkdtemp(name);
     chmod(folder_.c_str(), 0711);
     fs::create_directory(folder_ + "/policies");
     config_.socket = folder_ + "/s";
@@ -42,10 +41,7 @@ class DaemonTest : public ::testing::Test {
     config_.policy.watch = false;
     log_ = folder_ + "/log";
   }
-  void TearDown() override {
-    stop();
-    fs::remove_all(folder_);
-  }
+  void TearDown() override { stop(); }
 
   // `before` runs in the daemon's process.
   void start(const std::function<void()>& before = [] {}) {
@@ -115,7 +111,9 @@ class DaemonTest : public ::testing::Test {
     return found;
   }
 
-  std::string folder_, log_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
+  std::string log_;
   server::Config config_;
   pid_t pid_ = -1;
 };

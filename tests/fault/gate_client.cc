@@ -9,17 +9,12 @@
 //   lie NAME      one of kLies; "done"
 //
 // Each command is answered by one line. A stream's word depends on the order of its launches.
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cstring>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "ipc/gate.h"
 #include "ipc/layout.h"

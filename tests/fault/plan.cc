@@ -1,6 +1,5 @@
 #include "tests/fault/plan.h"
 
-#include <algorithm>
 #include <random>
 #include <sstream>
 

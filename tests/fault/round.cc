@@ -111,8 +111,6 @@ void note_kernel(Stage::Ran& ran, uint64_t id) {
 // ---- the stage ----------------------------------------------------------------------------------
 
 Stage::Stage() {
-  char name[] = "/tmp/heddle-fault-XXXXXX";
-  folder_ = mkdtemp(name);
   fs::copy(HEDDLE_POLICIES, at("policies"), fs::copy_options::recursive);
   std::ofstream(at("policies/coin.lua")) << kCoin;
   std::ofstream(at("policies/hold.lua")) << kHold;
@@ -130,11 +128,6 @@ Stage::Stage() {
   setenv("HEDDLE_SIM_MODE", "mps", 1);
   setenv("HEDDLE_SOCKET", at("s").c_str(), 1);
   setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
-}
-
-Stage::~Stage() {
-  std::error_code error;
-  fs::remove_all(folder_, error);
 }
 
 void Stage::read_gpu_log() {

@@ -13,6 +13,7 @@
 
 #include "tests/fault/board.h"
 #include "tests/fault/plan.h"
+#include "tests/folder.h"
 
 namespace heddle::fault {
 
@@ -20,7 +21,6 @@ namespace heddle::fault {
 class Stage {
  public:
   Stage();
-  ~Stage();
   Stage(const Stage&) = delete;
   Stage& operator=(const Stage&) = delete;
 
@@ -38,7 +38,8 @@ class Stage {
   void forget_processes();
 
  private:
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
   Board* board_ = nullptr;
   long log_offset_ = 0;
   std::map<pid_t, Ran> ran_;

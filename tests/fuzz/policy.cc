@@ -1,7 +1,6 @@
 // The policy loader: any text is a policy, or an error of one line that names the file. A policy
 // that loads decides about two clients for a while.
 #include <cstdint>
-#include <string_view>
 
 #include "daemon/core/scheduler.h"
 #include "daemon/policy/lua_policy.h"

@@ -11,7 +11,6 @@ works again, and whether the MPS server is still the same process.
     blast_radius.py --sim --out /tmp/blast.json         mock programs, no GPU: the logic alone
 """
 
-import argparse
 import os
 import signal
 import statistics
@@ -24,7 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
 from harness import report  # noqa: E402
 from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
-from harness.session import Session, add_origin, origin  # noqa: E402
+from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 FAULT_AFTER_S = 2.0
@@ -239,18 +238,13 @@ class BlastRadius(Session):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = origin_parser(__doc__, "blast_radius.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=Path("dist"), help="install tree of heddle")
-    add("--out", type=Path, default=BENCH / "results/blast_radius.json")
     add("--only", default=",".join(CONDITIONS), type=lambda text: text.split(","))
     add("--reps", type=int, default=3)
     add("--budget-s", type=float, default=300)
     add("--arch", default="sm_90")
     add("--logs", type=Path, help="folder for the logs of servers and programs")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="mock programs, no GPU, no MPS")
     options = parser.parse_args(arguments)
     for name in options.only:
         if name not in CONDITIONS:

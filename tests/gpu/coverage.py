@@ -14,9 +14,7 @@ Exit status: 0 if all that was launched passed the shim; 1 if not, or if a progr
 could not be counted.
 """
 
-import argparse
 import concurrent.futures
-import os
 import sys
 import tempfile
 from importlib import metadata
@@ -26,10 +24,10 @@ import catalog
 import cells
 import verdicts
 from host import Host, compile_one
-from matrix import ROOT, chosen
+from matrix import chosen
 
 from harness.report import write  # noqa: E402  (matrix.py has made it known)
-from harness.session import Session, add_origin, origin  # noqa: E402
+from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 
 # Which modules a program's row names the versions of.
 MODULES = {"torch": ("torch",), "torch_eager": ("torch", "torchvision"),
@@ -99,16 +97,11 @@ class Coverage(Session):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = origin_parser(__doc__, "coverage.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/coverage.json")
     add("--only", help="names or patterns of programs, comma-separated")
     add("--timeout-s", type=float, default=60, help="of each program; they run side by side")
     add("--policy", default="gapfill", help="a shipped policy")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU")
     parser.set_defaults(mps=False, build=None)
     options = parser.parse_args(arguments)
     add_origin(options, "tests/gpu/coverage.py", arguments)

@@ -12,7 +12,7 @@ from pathlib import Path
 import catalog
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench"))
-from harness.processes import Mps, NoMps  # noqa: E402
+from harness.processes import Mps, NoMps, simulated  # noqa: E402
 
 BUILD_TIMEOUT_S = 150
 DEFAULT_TOOLKIT = Path("/usr/local/cuda")
@@ -88,13 +88,6 @@ class Host:
                 for found in sorted(folder.glob(f"lib{flag[2:]}.so*")):
                     return [f"{to_linker}{found}", f"{to_linker}-rpath={folder}"]
         return [flag]
-
-
-def simulated(dist, folder):
-    """The environment in which programs find the simulated GPU, with and without heddle."""
-    driver = dist / "lib/heddle/sim"
-    return {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"), "LD_LIBRARY_PATH": str(driver),
-            "HEDDLE_SIM_MODE": "timeslice", "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
 
 
 def toolkit_roots(nvcc):

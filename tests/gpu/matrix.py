@@ -18,11 +18,9 @@ recorded with the end of its log, and the file is written after every cell.
 Exit status: 0 all alike or skipped; 3 cells are left for --resume; 1 anything else.
 """
 
-import argparse
 import concurrent.futures
 import fnmatch
 import json
-import os
 import signal
 import sys
 import tempfile
@@ -37,7 +35,7 @@ from host import Host
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report  # noqa: E402
-from harness.session import Session, add_origin, origin  # noqa: E402
+from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 
 CELL_MIN_S = 10  # no further cell is begun with less time left
 
@@ -142,11 +140,8 @@ def chosen(pool, patterns):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = origin_parser(__doc__, "matrix.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/matrix.json")
     add("--only", default="*", help="names or patterns of programs, comma-separated")
     add("--conditions", default="", help="names or patterns of conditions, comma-separated")
     add("--jobs", type=int, default=4, help="programs that run at the same time")
@@ -157,8 +152,6 @@ def parse(arguments):
     add("--policy", default="gapfill", help="a shipped policy")
     add("--mps", action="store_true", help="under an MPS server of our own")
     add("--logs", type=Path, help="folder for all logs")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="mock programs, no GPU")
     options = parser.parse_args(arguments)
     add_origin(options, "tests/gpu/matrix.py", arguments)
     try:

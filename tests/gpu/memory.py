@@ -11,20 +11,16 @@ no other program may use the GPU meanwhile. Its count of the process, where it g
 it. "within" is how far the two counts of what was taken lie apart.
 """
 
-import argparse
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from host import simulated
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report, session  # noqa: E402
-from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+from harness.processes import HostError, Job, Setting  # noqa: E402
 
 WAYS = ("driver", "vmm", "torch", "torch_expandable", "graph", "cupy", "jax")
 STEPS = ("hold 256", "hold 400", "free", "hold 150")  # MiB
@@ -35,27 +31,16 @@ TURN_S = 2
 COST_ROUNDS = 7
 
 
-class Memory:
+class Memory(Setting):
     def __init__(self, options, folder, mps):
-        self.options, self.folder = options, folder
-        self.server = (Mps if mps else NoMps)(folder / "mps")
-        self.env = dict(self.server.env)
-        if options.sim:
-            self.env |= simulated(options.dist, folder)
-        self.daemon = Daemon(options.dist, folder / "d", mps, self.env, [], "ungated", None)
+        super().__init__(options, folder, "ungated", mps)
 
     def measure(self):
         """{"rows": {way: {"steps": [...], "filled": {...}} or {"error": TEXT}}, "cost": {how: ns},
         "teams": {condition: {team: turns}}}"""
-        self.server.start()
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+        with self.running():
             rows = {way: self.row(way) for way in self.options.ways}
             return {"rows": rows, "cost": self.cost(), "teams": self.teams()}
-        finally:
-            self.daemon.stop()
-            self.server.stop()
 
     def start(self, label, way, limit_mib):
         """A program of memory_steps.py; limit_mib None: bare, 0: under heddle without a limit."""
@@ -178,14 +163,9 @@ def told(turns):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "memory.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/memory.json")
     add("--ways", type=lambda text: text.split(","), default=None, help=",".join(WAYS))
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU: driver and vmm")
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/memory.py", arguments)
     options.limit_mib = SIM_LIMIT_MIB if options.sim else LIMIT_MIB
     options.ways = options.ways or (["driver", "vmm"] if options.sim else WAYS)

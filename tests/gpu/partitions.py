@@ -7,8 +7,6 @@ other (KRISP's isolated instances; 566 + 566 kernels/s apart, 345 + 345 on the s
     partitions.py --sim --out /tmp/partitions.json                      the logic alone
 """
 
-import argparse
-import os
 import statistics
 import sys
 import tempfile
@@ -18,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report, session  # noqa: E402
-from harness.processes import Daemon, Job, Mps, NoMps  # noqa: E402
+from harness.processes import Job, Setting  # noqa: E402
 
 LOW, HIGH = "50%", "50%-100%"
 # Row -> the SMs of each program, "" for all.
@@ -29,27 +27,14 @@ KERNEL = "4000:0"  # µs, all alike
 LEAD_S = 0.5  # between the command and the block
 
 
-class Rates:
+class Rates(Setting):
     def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.server = (NoMps if options.sim else Mps)(folder / "mps")
-        self.env = dict(self.server.env)
-        if options.sim:
-            driver = options.dist / "lib/heddle/sim"
-            self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
-                         "HEDDLE_SIM_MODE": "mps", "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
-        self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "ungated")
+        super().__init__(options, folder, "ungated", place="daemon")
 
     def measure(self):
         """{row: {"per_s": [...], "sms": [...], "unpartitioned": [...]}}"""
-        self.server.start()
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+        with self.running():
             return {name: self.row(name, sms) for name, sms in ROWS.items()}
-        finally:
-            self.daemon.stop()
-            self.server.stop()
 
     def row(self, name, sms):
         jobs = [self.start(f"{name} {i}", part) for i, part in enumerate(sms)]
@@ -91,14 +76,9 @@ def judge(rows):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "partitions.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/partitions.json")
     add("--block-s", type=float, default=2)
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU")
     return session.add_origin(parser.parse_args(arguments), "tests/gpu/partitions.py", arguments)
 
 

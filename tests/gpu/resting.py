@@ -6,7 +6,6 @@ with no program, then with a managed one and one that bypasses heddle, both of w
     resting.py --sim --out /tmp/resting.json                      the logic alone
 """
 
-import argparse
 import json
 import os
 import subprocess
@@ -15,49 +14,38 @@ import tempfile
 import time
 from pathlib import Path
 
-from host import simulated
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report, session  # noqa: E402
-from harness.processes import Daemon, Job, NoMps  # noqa: E402
+from harness.processes import Job, Setting  # noqa: E402
 
 SETTLE_S = 2      # until what came before is believed to be over
 BAR = 0.001       # cores
 SIM_BAR = 0.003   # machines that tests run on are slow
 
 
-class Host:
+class Host(Setting):
     def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.server = NoMps(folder / "mps")
-        self.env = dict(self.server.env)
-        if options.sim:
-            self.env |= simulated(options.dist, folder)
-        self.daemon = Daemon(options.dist, folder / "d", False, self.env, [], "gapfill", None)
+        super().__init__(options, folder, "gapfill", mps=False)
 
     def measure(self):
-        self.server.start()
         jobs = []
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
-            found = {"cores_with_nobody": self.cores()}
-            prefix = [str(word) for word in self.daemon.prefix("be", "managed")]
-            for name, words in (("managed", prefix), ("bypassing", [])):
-                jobs.append(self.start(name, words))
-            for job in jobs:
-                job.wait_ready()
-                job.send("go", time.monotonic(), 0.2, 0, 0)
-                job.answer()
-            found["clients"] = len(self.daemon.status()["ps"]["clients"])
-            found["cores_with_a_client_that_rests"] = self.cores()
-            return found | {"doctor": self.doctor(), "pids": [job.process.pid for job in jobs]}
-        finally:
-            for job in jobs:
-                job.stop()
-            self.daemon.stop()
-            self.server.stop()
+        with self.running():
+            try:
+                found = {"cores_with_nobody": self.cores()}
+                prefix = [str(word) for word in self.daemon.prefix("be", "managed")]
+                for name, words in (("managed", prefix), ("bypassing", [])):
+                    jobs.append(self.start(name, words))
+                for job in jobs:
+                    job.wait_ready()
+                    job.send("go", time.monotonic(), 0.2, 0, 0)
+                    job.answer()
+                found["clients"] = len(self.daemon.status()["ps"]["clients"])
+                found["cores_with_a_client_that_rests"] = self.cores()
+                return found | {"doctor": self.doctor(), "pids": [j.process.pid for j in jobs]}
+            finally:
+                for job in jobs:
+                    job.stop()
 
     def start(self, name, prefix):
         command = [self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 10,
@@ -85,14 +73,9 @@ def cpu_ns(pid):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "resting.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/resting.json")
     add("--seconds", type=float, default=8, help="each time that processor time is counted")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU")
     arguments = sys.argv[1:]
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/resting.py", arguments)
     result = session.origin(options, "resting")

@@ -16,7 +16,6 @@ What is alike but used the driver without ever attaching to heddled is "unproven
 written after every program.
 """
 
-import argparse
 import concurrent.futures
 import fnmatch
 import hashlib
@@ -35,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report  # noqa: E402
 from harness.processes import Daemon, Mps, NoMps  # noqa: E402
-from harness.session import Session, add_origin, origin  # noqa: E402
+from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 from host import simulated  # noqa: E402
 
 BUILD_FOLDERS = {"CMakeFiles", ".git"}
@@ -244,12 +243,9 @@ class Samples(Session):
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = origin_parser(__doc__, "samples.json")
     add = parser.add_argument
     add("--programs", type=Path, required=True, help="folder with built programs")
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/samples.json")
     add("--only", default="*", type=lambda text: text.split(","), help="names or patterns")
     add("--arguments", type=Path, help="JSON: what to give to which program")
     add("--class", dest="job_class", default="batch", choices=("latency", "batch"))
@@ -258,8 +254,6 @@ def parse(arguments):
     add("--budget-s", type=float, default=540)
     add("--resume", type=Path, help="a result: what has a verdict there is not run again")
     add("--mps", action="store_true", help="under an MPS server of our own")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="the simulated GPU, to test the logic")
     options = parser.parse_args(arguments)
     options.programs = options.programs.resolve()
     options.arguments = json.loads(options.arguments.read_text()) if options.arguments else {}

@@ -7,7 +7,6 @@ bare and under experiments/cycle.lua, under MPS: leased, where all kernels' size
     sizes.py --sim --out /tmp/sizes.json                        the simulated GPU: the logic alone
 """
 
-import argparse
 import os
 import shutil
 import signal
@@ -17,12 +16,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from host import simulated
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness import report, session  # noqa: E402
-from harness.processes import PINNED, Daemon, HostError, Job, Mps, NoMps  # noqa: E402
+from harness.processes import PINNED, HostError, Job, Setting  # noqa: E402
 
 # KRISP's eight (Table III).
 MODELS = ("albert", "alexnet", "densenet201", "resnet152", "resnext101_32x8d",
@@ -34,14 +31,9 @@ READY_S = 40
 SECONDS = 1.0  # of iterations before the digests, so that every size is met
 
 
-class Sizes:
+class Sizes(Setting):
     def __init__(self, options, folder):
-        self.options, self.folder = options, folder
-        self.server = (NoMps if options.sim else Mps)(folder / "mps")
-        self.env = self.server.env | PINNED | {"PYTHONFAULTHANDLER": "1"}
-        if options.sim:
-            self.env |= simulated(options.dist, folder) | {"HEDDLE_SIM_MODE": "mps"}
-        self.daemon = Daemon(options.dist, folder / "d", True, self.env, [], "cycle", None)
+        super().__init__(options, folder, "cycle", env=PINNED | {"PYTHONFAULTHANDLER": "1"})
 
     def measure(self, save):
         """{"MODEL eager|graph": {condition: {"digests", "median_us", "client"} or {"error"}}},
@@ -49,10 +41,7 @@ class Sizes:
         rows = {f"{model} {kind}": {} for model in self.options.models
                 for kind in self.options.kinds}
         self.daemon.shipped = self.with_policy()
-        self.server.start()
-        try:
-            self.daemon.start()
-            self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
+        with self.running():
             for condition in CONDITIONS:
                 if condition != "bare":
                     self.daemon.use("cycle", {"leased": str(condition == "leased").lower()})
@@ -63,9 +52,6 @@ class Sizes:
                         print(condition, name, answer.get("median_us"), answer.get("error", ""),
                               flush=True)
                 save(rows)
-        finally:
-            self.daemon.stop()
-            self.server.stop()
 
     def with_policy(self):
         """The shipped policies and this one."""
@@ -119,16 +105,11 @@ def alike(row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = session.origin_parser(__doc__, "sizes.json")
     add = parser.add_argument
-    add("--dist", type=Path, default=ROOT / "dist", help="install tree of heddle")
-    add("--out", type=Path, default=ROOT / "bench/results/sizes.json")
     add("--models", type=lambda text: text.split(","), default=MODELS)
     add("--kinds", type=lambda text: text.split(","), default=("eager", "graph"))
     add("--jobs", type=int, default=4, help="programs at a time")
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
-    add("--sim", action="store_true", help="on the simulated GPU: a program of sleeps")
     arguments = sys.argv[1:]
     options = session.add_origin(parser.parse_args(arguments), "tests/gpu/sizes.py", arguments)
     if options.sim:

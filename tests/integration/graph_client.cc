@@ -2,10 +2,8 @@
 // stdin, one answer a line. Its kernels change a word in host memory in a way that depends on their
 // order; nothing that waits for the GPU is needed to read it.
 #include <atomic>
-#include <cinttypes>
 #include <cstring>
 #include <string>
-#include <vector>
 
 #include "bench/workloads/driver.h"
 

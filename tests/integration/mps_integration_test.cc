@@ -1,5 +1,6 @@
 // MPS's control daemon as heddled starts, asks and stops it; a script stands in for NVIDIA's.
 #include "daemon/server/mps.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -47,9 +48,6 @@ bool runs(pid_t pid) {
 class Mps : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-mps-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     settings_.manage = true;
     settings_.pipe_directory = folder_ / "pipe";
     settings_.log_directory = folder_ / "log";
@@ -59,7 +57,6 @@ class Mps : public ::testing::Test {
     pid_t pid = 0;
     std::ifstream(folder_ / "pipe/nvidia-cuda-mps-control.pid") >> pid;
     if (pid > 0) kill(pid, SIGKILL);
-    fs::remove_all(folder_);
   }
   // The stand-in that does `what`.
   void behave(const std::string& what) {
@@ -72,7 +69,8 @@ class Mps : public ::testing::Test {
     return started ? "" : started.error().message;
   }
 
-  fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
   MpsSettings settings_;
 };
 

@@ -6,16 +6,15 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <thread>
 
 #include "daemon/cli/daemon.h"
 #include "daemon/server/server.h"
+#include "tests/folder.h"
 #include "tests/integration/fake_client.h"
 
 namespace heddle::testing {
@@ -155,19 +154,12 @@ class ServerTest : public ::testing::Test {
     config_.core.measure_us = 0;
   }
   void SetUp() override {
-    char name[] = "/tmp/heddle-test-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
     config_.socket = directory_ + "/s";
     config_.core.starvation_us = 60e6;  // a busy machine must not open the valve
     ASSERT_EQ(mkdir((directory_ + "/policies").c_str(), 0700), 0);
     store_.emplace(directory_ + "/policies", valve_);
   }
-  void TearDown() override {
-    stop();
-    const std::string command = "rm -r " + directory_;
-    ASSERT_EQ(std::system(command.c_str()), 0);
-  }
+  void TearDown() override { stop(); }
   void start(const std::string& policy = "builtin") {
     config_.policy.name = policy;
     auto made = server::Server::make(config_, *store_, log_);
@@ -199,7 +191,8 @@ class ServerTest : public ::testing::Test {
   json ps() { return ask_daemon(Request::Kind::kPs)["clients"]; }
   json stats() { return status()["devices"].at(0)["stats"]; }
 
-  std::string directory_;
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
   Valve valve_;
   server::Log log_{server::LogLevel::kWarning};
   server::Config config_;

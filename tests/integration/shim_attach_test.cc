@@ -49,8 +49,7 @@ TEST_F(Shim, AttachesBehindAConnectionThatWasGivenUp) {
 }
 
 TEST_F(Shim, TellsWhichGpusItSees) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(daemon_.gpu_ids, std::string(16, 'a') + std::string(16, 'b'));
 }
 

@@ -23,13 +23,6 @@ class ShimExempt : public Shim {
     ASSERT_EQ(seen.size(), launches) << command;
     for (const auto& launch : seen) EXPECT_EQ(launch.admission, Admission::SELF_EXEMPT) << command;
   }
-  void expect_held(const std::string& command) {
-    app_.send(command);
-    const auto ask = daemon_.wait_for_ask();
-    EXPECT_EQ(ask.admission, Admission::ASK) << command;
-    daemon_.grant(ask);
-    EXPECT_EQ(app_.receive(), "0");
-  }
 
   Application app_;
 };
@@ -38,7 +31,7 @@ TEST_F(ShimExempt, CollectivesByName) {
   expect_exempt("nccl");
   expect_exempt("symmetric");
   expect_exempt("reduce");
-  expect_held("launch");
+  expect_asks(app_, "launch");
 }
 
 TEST_F(ShimExempt, CollectivesAreNotTimedUnderABypassEither) {
@@ -48,8 +41,8 @@ TEST_F(ShimExempt, CollectivesAreNotTimedUnderABypassEither) {
 }
 
 TEST_F(ShimExempt, GraphsWithACollective) {
-  expect_held("graph");
-  expect_held("graph_plain");
+  expect_asks(app_, "graph");
+  expect_asks(app_, "graph_plain");
   // In the graph itself, in a child's child, and far down.
   for (const char* command : {"graph_nccl", "graph_child", "graph_many"}) {
     EXPECT_EQ(app_(command), "0");
@@ -65,14 +58,14 @@ TEST_F(ShimExempt, CooperativeKernelsOnSeveralDevices) {
 }
 
 TEST_F(ShimExempt, CooperativeKernelsThatMayBeRanks) {
-  expect_held("coop 64");
+  expect_asks(app_, "coop 64");
   EXPECT_EQ(app_("call cuCtxEnablePeerAccess"), "0");
   expect_exempt("coop 64");
-  expect_held("launch 64");
+  expect_asks(app_, "launch 64");
 }
 
 TEST_F(ShimExempt, CooperativeKernelsOfWhoHandsMemoryToAnotherProcess) {
-  expect_held("coop 64");
+  expect_asks(app_, "coop 64");
   EXPECT_EQ(app_("call cuIpcGetMemHandle"), "0");
   expect_exempt("coop 64");
 }
@@ -84,16 +77,16 @@ TEST_F(ShimExempt, CooperativeKernelsOfWhoOpensAnothersMemory) {
 
 TEST_F(ShimExempt, CooperativeKernelsOfWhoLetsAnotherDeviceIntoItsMemory) {
   EXPECT_EQ(app_("access 0"), "0");
-  expect_held("coop 64");
+  expect_asks(app_, "coop 64");
   EXPECT_EQ(app_("access 1"), "0");
   expect_exempt("coop 64");
 }
 
 TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
-  expect_held("launch 64");
+  expect_asks(app_, "launch 64");
   app_("write 64");
   expect_exempt("launch 64");
-  expect_held("launch 128");
+  expect_asks(app_, "launch 128");
 }
 
 TEST_F(ShimExempt, ALaunchThatAnotherThreadSeemsToWaitFor) {
@@ -109,7 +102,7 @@ TEST_F(ShimExempt, ALaunchThatAnotherThreadSeemsToWaitFor) {
   EXPECT_EQ(records(Kind::KERNEL).back().admission, Admission::SELF_STARVED) << "held once more";
   daemon_.control().header.starvation_ms = 10'000;
   expect_exempt("launch 128");
-  expect_held("launch 192");
+  expect_asks(app_, "launch 192");
   app_("set fake_blocking 0");
   EXPECT_EQ(app_("result"), "0");
 }

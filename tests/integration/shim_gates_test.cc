@@ -31,13 +31,7 @@ class ShimGates : public Shim {
     return environment();
   }
 
-  void expect_asks(const std::string& command) {
-    app_.send(command);
-    const auto ask = daemon_.wait_for_ask();
-    EXPECT_EQ(ask.admission, Admission::ASK) << command;
-    daemon_.grant(ask);
-    EXPECT_EQ(app_.receive(), "0");
-  }
+  void expect_asks(const std::string& command) { Shim::expect_asks(app_, command); }
   RecordFields launch(const std::string& command) {
     EXPECT_EQ(app_(command), "0") << command;
     const auto seen = records(Kind::KERNEL);
@@ -468,12 +462,9 @@ TEST_F(Shim, AProgramThatWantsNoGatesHasNone) {
 }
 
 TEST_F(Shim, UnderADaemonWithoutGatesItAsks) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(20);
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
 }
 
 }  // namespace

@@ -4,12 +4,12 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <functional>
 #include <random>
 #include <string>
 
 #include "bench/workloads/driver.h"
+#include "tests/folder.h"
 #include "tests/integration/shim_setting.h"
 
 namespace heddle::shim_test {
@@ -32,21 +32,15 @@ bool never(const std::function<bool()>& what) {
 
 class SimulatedGates : public Shim {
  protected:
-  SimulatedGates() {
-    char directory[] = "/tmp/heddle-graph-gates-XXXXXX";
-    directory_ = mkdtemp(directory);
-  }
-  ~SimulatedGates() override { std::filesystem::remove_all(directory_); }
-
   std::vector<std::string> simulated() {
     std::vector<std::string> all = environment();
     daemon_.has_gates = true;
-    all.push_back("HEDDLE_SIM_SOCKET=" + directory_ + "/gpu.sock");
+    all.push_back("HEDDLE_SIM_SOCKET=" + folder_.path() + "/gpu.sock");
     return all;
   }
   ipc::GatePage& ours() { return *daemon_.gates; }
 
-  std::string directory_;
+  const TestFolder folder_;
 };
 
 class ShimGraphGates : public SimulatedGates {

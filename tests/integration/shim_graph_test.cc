@@ -19,8 +19,7 @@ class ShimOfGraphs : public Shim {
 };
 
 TEST_F(ShimOfGraphs, RegistersAGraphWithItsKernelsBeforeIt) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(app("graph_plain"), "0");
   const std::vector<Registration> kernels = registrations(3);
   ASSERT_EQ(kernels.size(), 3u);
@@ -38,8 +37,7 @@ TEST_F(ShimOfGraphs, RegistersAGraphWithItsKernelsBeforeIt) {
 // be loaded from here.
 TEST_F(ShimOfGraphs, CountsWhatItCannotLookAtAmongAGraphsOthers) {
   for (const char* graph : {"graph_while", "graph_far"}) {
-    Application app(environment());
-    start(app, kLease);
+    Attached app(*this, kLease);
     EXPECT_EQ(app(graph), "0");
     const std::vector<Registration> kernels = registrations(2);
     ASSERT_EQ(kernels.size(), 2u) << graph;

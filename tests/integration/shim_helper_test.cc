@@ -74,9 +74,7 @@ TEST_F(Shim, ItsThreadHasASmallStack) {
 TEST_F(Shim, WhereThreadLocalStorageFillsASmallStackItsThreadHasAUsualOne) {
   Application app(environment(), HEDDLE_SHIM_CLIENT_TLS);
   start(app, kGate);
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
 }
 
 TEST_F(Shim, WhereNoThreadCanBeMadeItLaunchesUnmanagedAndSaysSo) {

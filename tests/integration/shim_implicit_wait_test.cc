@@ -28,8 +28,7 @@ std::vector<ipc::RecordFields> told_of(FakeDaemon& daemon, Application& app, con
 
 TEST_F(Shim, AFreeOfAClientWithGatesIsASynchronizingCall) {
   daemon_.has_gates = true;
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   for (const char* const name : kCalls) {
     const auto told = told_of(daemon_, app, name);
     ASSERT_EQ(told.size(), 2u) << name;
@@ -42,8 +41,7 @@ TEST_F(Shim, AFreeOfAClientWithGatesIsASynchronizingCall) {
 }
 
 TEST_F(Shim, AFreeOfAClientWithoutGatesIsNotToldOf) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   for (const char* const name : kCalls) EXPECT_TRUE(told_of(daemon_, app, name).empty()) << name;
 }
 

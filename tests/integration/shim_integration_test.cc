@@ -35,16 +35,14 @@ TEST_F(Shim, ReplacesProcAddressesByPointer) {
 }
 
 TEST_F(Shim, SaysWhoItIsWhenItAttaches) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(daemon_.label, "a label");
   EXPECT_EQ(daemon_.priority, 7);
   EXPECT_NE(daemon_.command.find("shim_client an argument"), std::string::npos);
 }
 
 TEST_F(Shim, PostsLeasedLaunchesAndRegistersTheirKernelOnce) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("second"), "0");
@@ -64,8 +62,7 @@ TEST_F(Shim, PostsLeasedLaunchesAndRegistersTheirKernelOnce) {
 }
 
 TEST_F(Shim, ReportsMeasuredDurationsUntilTheKernelIsKnown) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("launch");
   app("sync");
   auto completions = records(Kind::COMPLETION);
@@ -84,8 +81,7 @@ TEST_F(Shim, ReportsMeasuredDurationsUntilTheKernelIsKnown) {
 }
 
 TEST_F(Shim, AnnouncesAWaitAndItsEnd) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch 64");
   const uint64_t seq = records(Kind::KERNEL).at(0).stream_seq;
@@ -99,8 +95,7 @@ TEST_F(Shim, AnnouncesAWaitAndItsEnd) {
 }
 
 TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch 64");
   daemon_.control().header.spin_us = 50;
@@ -121,8 +116,7 @@ TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
 }
 
 TEST_F(Shim, AWaiterStaysAwakeForAsLongAsTheDaemonSays) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   for (const uint32_t us : {60'000'000, 1}) {
     daemon_.control().header.spin_us = us;
     app.send("launch");
@@ -137,8 +131,7 @@ TEST_F(Shim, AWaiterStaysAwakeForAsLongAsTheDaemonSays) {
 }
 
 TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   app.send("launch");
   const auto ask = daemon_.wait_for_ask();
@@ -151,12 +144,9 @@ TEST_F(Shim, HoldsAGatedLaunchUntilItIsGranted) {
 }
 
 TEST_F(Shim, SpendsCreditWithoutAskingWhileTheEpochStands) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(100);
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask(), 200);
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch", 200);
   EXPECT_EQ(app("launch"), "0");
   const auto launches = records(Kind::KERNEL);
   ASSERT_EQ(launches.size(), 1u);
@@ -168,8 +158,7 @@ TEST_F(Shim, SpendsCreditWithoutAskingWhileTheEpochStands) {
 }
 
 TEST_F(Shim, ReportsItsMarkersWhileItWaits) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   app("set fake_busy 1");
   app.send("launch");
@@ -189,8 +178,7 @@ TEST_F(Shim, ReportsItsMarkersWhileItWaits) {
 }
 
 TEST_F(Shim, LaunchesByItselfAfterTheStarvationBound) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   daemon_.control().header.starvation_ms = 20;
   EXPECT_EQ(app("launch"), "0");
   const auto launches = records(Kind::KERNEL);
@@ -202,8 +190,7 @@ TEST_F(Shim, LaunchesByItselfAfterTheStarvationBound) {
 }
 
 TEST_F(Shim, DoesNotWaitForADaemonWhoseHeartStopped) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   daemon_.control().header.starvation_ms = 60'000;
   daemon_.control().header.heartbeat_ns = 1;
   EXPECT_EQ(app("launch"), "0");
@@ -211,8 +198,7 @@ TEST_F(Shim, DoesNotWaitForADaemonWhoseHeartStopped) {
 }
 
 TEST_F(Shim, LetsAWaiterGoWhenTheDaemonDies_AndAttachesAgain) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   daemon_.control().header.starvation_ms = 60'000;
   app.send("launch");
   daemon_.wait_for_ask();
@@ -232,8 +218,7 @@ TEST_F(Shim, LetsAWaiterGoWhenTheDaemonDies_AndAttachesAgain) {
 }
 
 TEST_F(Shim, FailClosedWaitsForTheNextDaemonAndAsksItAgain) {
-  Application app(environment());
-  start(app, kGate, ipc::kFailClosed);
+  Attached app(*this, kGate, ipc::kFailClosed);
   app.send("launch");
   daemon_.wait_for_ask();
   daemon_.hang_up();
@@ -246,8 +231,7 @@ TEST_F(Shim, FailClosedWaitsForTheNextDaemonAndAsksItAgain) {
 }
 
 TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
-  Application app(environment());
-  start(app, kLease, ipc::kFailClosed);
+  Attached app(*this, kLease, ipc::kFailClosed);
   daemon_.hang_up();
   EXPECT_TRUE(daemon_.pending(5000)) << "it attaches again";  // and so has left the session
   EXPECT_EQ(app("nccl"), "0") << "never held back";
@@ -267,8 +251,7 @@ TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
 }
 
 TEST_F(Shim, FailClosedHoldsNothingThatOthersWaitForWhileThereIsNoDaemon) {
-  Application app(environment());
-  start(app, kLease, ipc::kFailClosed);
+  Attached app(*this, kLease, ipc::kFailClosed);
   app("write 64");
   daemon_.hang_up();
   EXPECT_TRUE(daemon_.pending(5000));
@@ -283,8 +266,7 @@ TEST_F(Shim, FailClosedHoldsNothingThatOthersWaitForWhileThereIsNoDaemon) {
 }
 
 TEST_F(Shim, FailClosedGoesAsItIsWhenItsStreamCapturesAsTheNextDaemonComes) {
-  Application app(environment());
-  start(app, kGate, ipc::kFailClosed);
+  Attached app(*this, kGate, ipc::kFailClosed);
   app("capture 128");
   app("set fake_capturing 0");  // that stream, not all
   app.send("@launch 64");
@@ -306,8 +288,7 @@ TEST_F(Shim, FailClosedGoesAsItIsWhenItsStreamCapturesAsTheNextDaemonComes) {
 }
 
 TEST_F(Shim, FailClosedOutlastsTheBoundAndAStoppedDaemon) {
-  Application app(environment());
-  start(app, kGate, ipc::kFailClosed);
+  Attached app(*this, kGate, ipc::kFailClosed);
   daemon_.control().header.starvation_ms = 1;
   daemon_.control().header.heartbeat_ns = 1;
   app.send("launch");
@@ -319,18 +300,14 @@ TEST_F(Shim, FailClosedOutlastsTheBoundAndAStoppedDaemon) {
 }
 
 TEST_F(Shim, FailClosedTakesNoWindowOfAStoppedDaemon) {
-  Application app(environment());
-  start(app, kLease, ipc::kFailClosed);
+  Attached app(*this, kLease, ipc::kFailClosed);
   EXPECT_EQ(app("launch"), "0");
   daemon_.control().header.heartbeat_ns = 1;
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
 }
 
 TEST_F(Shim, ARefusalEndsFailClosed) {
-  Application app(environment());
-  start(app, kLease, ipc::kFailClosed);
+  Attached app(*this, kLease, ipc::kFailClosed);
   daemon_.hang_up();
   app.send("launch");
   daemon_.refuse();
@@ -338,23 +315,19 @@ TEST_F(Shim, ARefusalEndsFailClosed) {
 }
 
 TEST_F(Shim, AsksBeyondItsWindow) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 250));
+  Attached app(*this, ipc::pack_window(1, 250));
   predict(100);
   app("set fake_busy 1");
   for (int i = 0; i < 3; ++i) EXPECT_EQ(app("launch"), "0");
   for (const auto& launch : records(Kind::KERNEL)) EXPECT_EQ(launch.admission, Admission::WINDOW);
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
   app("set fake_busy 0");
   EXPECT_EQ(app("launch"), "0");  // its markers say that there is room again
   EXPECT_EQ(records(Kind::KERNEL).size(), 1u);
 }
 
 TEST_F(Shim, CountsAgainstItsWindowWhatOtherThreadsAndCollectivesLaunched) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 1000));
+  Attached app(*this, ipc::pack_window(1, 1000));
   predict(100);
   app("set fake_busy 1");
   EXPECT_EQ(app("launch"), "0");
@@ -369,8 +342,7 @@ TEST_F(Shim, CountsAgainstItsWindowWhatOtherThreadsAndCollectivesLaunched) {
 }
 
 TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   app("capture 64");
   const std::string before = app("get fake_event_calls");
   EXPECT_EQ(app("launch 64"), "0");  // neither held nor recorded
@@ -379,14 +351,11 @@ TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
   const auto self = static_cast<size_t>(Admission::SELF_CAPTURING);
   EXPECT_EQ(daemon_.client().counters.self[self], 1u);
   app("end_capture 64");
-  app.send("launch 64");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch 64");
 }
 
 TEST_F(Shim, LaunchesAtThePriorityItIsTold_AndPlainlyWhenThatIsRefused) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().windows[0].launch_priority = -5;
   EXPECT_EQ(app("launch"), "0");
@@ -397,8 +366,7 @@ TEST_F(Shim, LaunchesAtThePriorityItIsTold_AndPlainlyWhenThatIsRefused) {
 }
 
 TEST_F(Shim, TellsOfALaunchThatTheDriverRefused) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("set fake_fail 701");
   EXPECT_EQ(app("launch"), "701");
@@ -408,15 +376,13 @@ TEST_F(Shim, TellsOfALaunchThatTheDriverRefused) {
 }
 
 TEST_F(Shim, NeverHoldsBackACollective) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   EXPECT_EQ(app("nccl"), "0");
   EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_EXEMPT);
 }
 
 TEST_F(Shim, TellsStreamsApart) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("launch 64");
   app("launch 128");
   app("launch");
@@ -430,15 +396,13 @@ TEST_F(Shim, TellsStreamsApart) {
 }
 
 TEST_F(Shim, AForkedChildPassesStraightThrough) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   EXPECT_EQ(app("fork"), "0");  // would wait for a grant if it were managed
   EXPECT_TRUE(daemon_.records().empty());
 }
 
 TEST_F(Shim, ACancelledThreadLeavesNoLockAndNoPermitBehind) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(app("cancelled 64"), "0");  // a new kernel: would leave the registry's lock
   EXPECT_EQ(app("cancelled 64"), "0");
   EXPECT_EQ(app("destroy 64"), "0");  // would wait for the lock of the stream's events
@@ -447,8 +411,7 @@ TEST_F(Shim, ACancelledThreadLeavesNoLockAndNoPermitBehind) {
 }
 
 TEST_F(Shim, ObeysBothBypasses) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   daemon_.control().header.bypass = 1;
   EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::BYPASS);

@@ -2,7 +2,6 @@
 // does is what a Turn does, which all launches of a fail-closed client take.
 #include <gtest/gtest.h>
 
-#include <string>
 #include <tuple>
 #include <vector>
 
@@ -19,8 +18,7 @@ class ShimLeased : public Shim {
   using Heard = std::tuple<uint64_t, uint32_t, uint16_t, Kind, uint32_t, wire::Admission,
                            wire::Evidence, uint8_t>;
   std::vector<Heard> hear(uint32_t flags) {
-    Application app(environment());
-    start(app, kLease, flags);
+    Attached app(*this, kLease, flags);
     predict(10);
     daemon_.control().windows[0].word = ipc::pack_window(7, ipc::kWindowLease);
     for (const char* command : {"launch", "launch", "second", "launch 64", "per_thread", "pdl 64",
@@ -47,8 +45,7 @@ TEST_F(ShimLeased, TellsTheDaemonWhatATurnDoes) {
 }
 
 TEST_F(ShimLeased, TimesEvery127thLaunchAndLooksAtThePair) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   for (int i = 0; i < 126; ++i) app("launch");
   EXPECT_EQ(app("get fake_records"), "0");
@@ -61,8 +58,7 @@ TEST_F(ShimLeased, TimesEvery127thLaunchAndLooksAtThePair) {
 }
 
 TEST_F(ShimLeased, AddsThePriorityToWhatTheApplicationAskedFor) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().windows[0].launch_priority = -5;
   EXPECT_EQ(app("pdl 64"), "0");
@@ -72,8 +68,7 @@ TEST_F(ShimLeased, AddsThePriorityToWhatTheApplicationAskedFor) {
 }
 
 TEST_F(ShimLeased, RemembersWhatTheDriverTakesAtNoPriority) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().windows[0].launch_priority = -5;
   app("set fake_refusing 1");
@@ -86,8 +81,7 @@ TEST_F(ShimLeased, RemembersWhatTheDriverTakesAtNoPriority) {
 }
 
 TEST_F(ShimLeased, WakesTheDaemonBehindTheLaunch) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch");
   daemon_.rung();
@@ -98,8 +92,7 @@ TEST_F(ShimLeased, WakesTheDaemonBehindTheLaunch) {
 }
 
 TEST_F(ShimLeased, WakesTheDaemonOnceForEachNap) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().header.spin_us = 0;  // no ring is left out for being soon behind another
   daemon_.control().sleeping = ipc::kWakeOnAny;

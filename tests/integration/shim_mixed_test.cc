@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <string>
 
 #include "tests/integration/first_build.h"
 #include "tests/integration/shim_setting.h"

@@ -5,7 +5,6 @@
 
 #include <fstream>
 
-#include <algorithm>
 #include <chrono>
 #include <set>
 
@@ -29,8 +28,7 @@ int64_t writes(pid_t pid) {
 }
 
 TEST_F(Shim, AThreadCallsTheHelperOnceForAllTheShapesThatADaemonIsSlowToRead) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("shapes 2000");  // more than the socket holds
   const int64_t before = writes(app.pid());
   ASSERT_GE(before, 0);
@@ -41,8 +39,7 @@ TEST_F(Shim, AThreadCallsTheHelperOnceForAllTheShapesThatADaemonIsSlowToRead) {
 // The guess for a kernel that was never timed follows those that were: a window is not used up by
 // short kernels in new shapes.
 TEST_F(Shim, NewShapesOfAProgramOfShortKernelsDoNotUseUpItsWindow) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 2000));
+  Attached app(*this, ipc::pack_window(1, 2000));
   app("set fake_duration_us 2");
   app("again 2000");  // timed, for the daemon predicts nothing
   app("set fake_busy 1");
@@ -50,8 +47,7 @@ TEST_F(Shim, NewShapesOfAProgramOfShortKernelsDoNotUseUpItsWindow) {
 }
 
 TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(app("threads 80"), "80");
   EXPECT_EQ(app("get fake_launches"), "80");
   EXPECT_EQ(records(Kind::KERNEL).size(), size_t{ipc::kThreads});
@@ -63,8 +59,7 @@ TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
 }
 
 TEST_F(Shim, AThousandThreadsInTurnUseFewSlots) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   EXPECT_EQ(app("in_turn 1000"), "1000");
   EXPECT_EQ(records(Kind::KERNEL).size(), 1000u);
@@ -72,8 +67,7 @@ TEST_F(Shim, AThousandThreadsInTurnUseFewSlots) {
 }
 
 TEST_F(Shim, StreamsBeyondThePoolShareOneSlot) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   EXPECT_EQ(app("streams 400"), "400");
   const auto launches = records(Kind::KERNEL);
@@ -87,8 +81,7 @@ TEST_F(Shim, StreamsBeyondThePoolShareOneSlot) {
 }
 
 TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   EXPECT_EQ(app("streams 400"), "400");
   const std::string last = std::to_string(64 + 8 * 399);
   app("write " + last);
@@ -101,8 +94,7 @@ TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
 }
 
 TEST_F(Shim, KernelsBeyondTheTableAreLaunchedWithoutAName) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   const long shapes = long{ipc::kKernels} + 100;
   app.send("shapes " + std::to_string(shapes));
   bool ended = false;
@@ -130,8 +122,7 @@ std::vector<Registration> read_registrations(FakeDaemon& daemon, size_t count) {
 // The next daemon knows such kernels by their numbers, which are what is learned by.
 TEST_F(Shim, KernelsWhoseNamesFindNoRoomAreToldToTheNextDaemonWithout) {
   constexpr size_t kMany = 3000;
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app.send("names " + std::to_string(kMany));
   const auto before = read_registrations(daemon_, kMany);
   EXPECT_EQ(app.receive(), std::to_string(kMany));
@@ -155,8 +146,7 @@ TEST_F(Shim, KernelsWhoseNamesFindNoRoomAreToldToTheNextDaemonWithout) {
 
 TEST_F(Shim, ADaemonThatReadsNothingDelaysNoNewKernel_AndIsToldOfAllOnceItReads) {
   constexpr size_t kMany = 2000;
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   const auto begin = std::chrono::steady_clock::now();
   EXPECT_EQ(app("shapes " + std::to_string(kMany)), std::to_string(kMany));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2)) << "1 ms each";
@@ -166,8 +156,7 @@ TEST_F(Shim, ADaemonThatReadsNothingDelaysNoNewKernel_AndIsToldOfAllOnceItReads)
 }
 
 TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   for (uint32_t device = 0; device < ipc::kDevices; ++device) {
     app("context " + std::to_string(device + 1));
@@ -187,16 +176,13 @@ TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
   const auto pool = static_cast<size_t>(Admission::SELF_POOL);
   EXPECT_EQ(daemon_.client().counters.self[pool], 2u);
   app("context 1");
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
 }
 
 // Four times as many as there are places.
 TEST_F(Shim, EventsBeyondThePlacesAreNoEvidence_AndNeverThatOfAnother) {
   constexpr size_t kPlaces = 1024, kEvents = 4 * kPlaces;
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   std::vector<uint64_t> launches;
   for (size_t i = 0; i < kEvents; ++i) {
@@ -221,8 +207,7 @@ TEST_F(Shim, EventsBeyondThePlacesAreNoEvidence_AndNeverThatOfAnother) {
 }
 
 TEST_F(Shim, AFullRingDropsRecordsAndCountsThem) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   EXPECT_EQ(app("again 2000"), "2000");
   EXPECT_EQ(app("get fake_launches"), "2000");
@@ -235,14 +220,11 @@ TEST_F(Shim, AFullRingDropsRecordsAndCountsThem) {
 }
 
 TEST_F(Shim, WithoutAFreeMarkerWorkIsLaunchedUnmarked) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   app("set fake_busy 1");
   for (int i = 0; i < 12; ++i) {  // each is marked, while there are markers
-    app.send("launch");
-    daemon_.grant(daemon_.wait_for_ask());
-    EXPECT_EQ(app.receive(), "0");
+    expect_asks(app, "launch");
   }
   EXPECT_EQ(daemon_.client().counters.marker_errors, 0u);
   app("sync");

@@ -115,6 +115,21 @@ class Shim : public ::testing::Test {
     daemon_.accept(word, flags);
     ASSERT_EQ(app.receive(), "0");
   }
+  struct Attached : Application {
+    Attached(Shim& shim, uint64_t word, uint32_t flags = 0) : Application(shim.environment()) {
+      shim.start(*this, word, flags);
+    }
+  };
+  // A launch that asks and is granted, with these. Its ask.
+  template <typename... Grant>
+  ipc::RecordFields expect_asks(Application& app, const std::string& launch, Grant... grant) {
+    app.send(launch);
+    const ipc::RecordFields ask = daemon_.wait_for_ask();
+    EXPECT_EQ(ask.admission, wire::Admission::ASK) << launch;
+    daemon_.grant(ask, grant...);
+    EXPECT_EQ(app.receive(), "0") << launch;
+    return ask;
+  }
   // Makes kernels known, so that none is measured.
   void predict(float us) {
     for (ipc::DeviceHints& hints : std::span(daemon_.control().hints, 2)) {

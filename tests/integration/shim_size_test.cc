@@ -13,14 +13,17 @@ constexpr uint32_t kFirstTwo = 0b011, kLastTwo = 0b110;  // of the fake device's
 class ShimSize : public Shim {
  protected:
   // An application whose family is the set of two groups, or of these sizes, where the ring says.
-  void start_sized(Application& app, ipc::SmRing ring = {}, uint32_t sizes = 0b10) {
-    start(app, kLease);
-    predict(10);
-    daemon_.control().windows[0].set_sizes = sizes;
-    daemon_.control().windows[0].ring = ipc::pack_ring(ring);
-    app("retain");
-    app("set fake_noting 1");
-  }
+  struct Sized : Attached {
+    explicit Sized(ShimSize& shim, ipc::SmRing ring = {}, uint32_t sizes = 0b10)
+        : Attached(shim, kLease) {
+      shim.predict(10);
+      ipc::DeviceWindow& window = shim.daemon_.control().windows[0];
+      window.set_sizes = sizes;
+      window.ring = ipc::pack_ring(ring);
+      (*this)("retain");
+      (*this)("set fake_noting 1");
+    }
+  };
   void tell(ipc::Special special) {
     for (int i = 0; i < 8; ++i)
       daemon_.control().hints[0].kernels[i].special = ipc::pack_special(special);
@@ -33,8 +36,7 @@ class ShimSize : public Shim {
 };
 
 TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_FALSE(moved(app, "launch 64")) << "no size yet";
   tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64")) << "the very next launch";
@@ -44,31 +46,27 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
 }
 
 TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   daemon_.control().windows[0].word = ipc::pack_window(7, 1'000'000);
   EXPECT_TRUE(moved(app, "launch 64"));
 }
 
 TEST_F(ShimSize, TheSetLiesWhereTheAnchorSays) {
-  Application app(environment());
-  start_sized(app, {.anchor = 1});
+  Sized app(*this, {.anchor = 1});
   tell({.size = kTwo});
   EXPECT_TRUE(moved(app, "launch 64"));
   EXPECT_EQ(app("get fake_groups"), std::to_string(kFirstTwo));
 }
 
 TEST_F(ShimSize, ASizeAtSeveralPositionsIsMadeAtEach) {
-  Application app(environment());
-  start_sized(app, {.anchor = 1, .positions = 3});
+  Sized app(*this, {.anchor = 1, .positions = 3});
   EXPECT_EQ(app("get fake_green_contexts"), "3");
 }
 
 // Each lane has memory of the device; only the largest set's, which a rule's is, are for all.
 TEST_F(ShimSize, ManyStreamsHaveFewLanesInSmallSets) {
-  Application app(environment());
-  start_sized(app, {}, 0b11);
+  Sized app(*this, {}, 0b11);
   app("set fake_noting 0");
   for (const ipc::GroupCount size : {ipc::GroupCount(1), kTwo}) {
     tell({.size = size});
@@ -84,8 +82,7 @@ TEST_F(ShimSize, ManyStreamsHaveFewLanesInSmallSets) {
 }
 
 TEST_F(ShimSize, CooperativeKernelsStay) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   EXPECT_FALSE(moved(app, "coop 64"));
 }
@@ -106,6 +103,14 @@ class ShimTwins : public ShimSize {
     }
     return false;
   }
+  // An application with a graph that runs on two groups.
+  struct Moved : Sized {
+    explicit Moved(ShimTwins& shim) : Sized(shim) {
+      shim.tell({.size = kTwo});
+      EXPECT_EQ((*this)("graph_make"), "0");
+      EXPECT_TRUE(comes_to(*this, kLastTwo, 0));
+    }
+  };
   // Launches for long enough that the helper would have made one.
   static bool stays(Application& app) {
     for (int i = 0; i < 20; ++i) {
@@ -121,8 +126,7 @@ class ShimTwins : public ShimSize {
 };
 
 TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_EQ(app("graph_make"), "0");
   EXPECT_TRUE(stays(app)) << "nobody asked for anything";
   tell({.size = kTwo});
@@ -145,8 +149,7 @@ TEST_F(ShimTwins, AGraphIsPutOnItsSizeAndHasItsPriority) {
 }
 
 TEST_F(ShimTwins, FifthPlaceTakesThatOfTheTwinThatIsIdleForLongest) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_EQ(app("graph_make"), "0");
   for (int priority = -1; priority >= -5; --priority) {
     tell({.raised = true, .launch_priority = priority});
@@ -158,8 +161,7 @@ TEST_F(ShimTwins, FifthPlaceTakesThatOfTheTwinThatIsIdleForLongest) {
 }
 
 TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   const auto launch_until = [&](auto done) {
     for (int n = 0; n < 20'000 && !done(); ++n) {
@@ -179,8 +181,7 @@ TEST_F(ShimTwins, TwinsOfAThousandNodesEachShareARoomThatIdleOnesGiveUp) {
 }
 
 TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(app("graph_make"), "0");
@@ -189,16 +190,14 @@ TEST_F(ShimTwins, AHundredGraphsHaveTheirTwins) {
 }
 
 TEST_F(ShimTwins, ItsChildrenMoveToo) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   EXPECT_EQ(app("graph_make_child"), "0");
   EXPECT_TRUE(comes_to(app, kLastTwo, 0));
 }
 
 TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo, .raised = true, .launch_priority = -5});
   int fate = 1;
   for (const char* make : {"graph_make_alloc", "graph_make_device", "graph_make_coop"}) {
@@ -210,11 +209,7 @@ TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
 }
 
 TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   EXPECT_EQ(app("graph_update"), "0");
   EXPECT_TRUE(stays(app));
   EXPECT_EQ(count(4), 1U);
@@ -222,11 +217,7 @@ TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
 }
 
 TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   for (uint64_t update = 1; update <= 16; ++update) {
     EXPECT_EQ(app("graph_update_all"), "0");
     EXPECT_EQ(app("get fake_execs"), "1") << "none of what it was";
@@ -237,8 +228,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedAsAWholeHasTwinsAnew) {
 }
 
 TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   tell({.size = kTwo});
   EXPECT_EQ(app("graph_make"), "0");
   for (int i = 0; i < 1'000 && count(4) == 0; ++i) EXPECT_EQ(app("graph_update_all"), "0");
@@ -253,11 +243,7 @@ TEST_F(ShimTwins, AGraphThatIsUpdatedForEachLaunchIsClonedOnceASecond) {
 }
 
 TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   app("set fake_no_twin 1");
   EXPECT_EQ(app("graph_run"), "0");
   EXPECT_EQ(app("get fake_graph_groups"), "0");
@@ -269,11 +255,7 @@ TEST_F(ShimTwins, ATwinThatTheDriverDoesNotLaunchIsTriedAgainLater) {
 }
 
 TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   EXPECT_EQ(daemon_.client().counters.twin_launches, 1U);
   tell({.size = kTwo, .raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, kLastTwo, -5));
@@ -288,11 +270,7 @@ TEST_F(ShimTwins, OneRefusalLeavesTheTwinsThatThereAre) {
 
 // The driver orders launches of one executable in any streams; of a twin it does not know that.
 TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   const auto told = [&](const char* launch) {
     app("ops");
     EXPECT_EQ(app(launch), "0");
@@ -312,11 +290,7 @@ TEST_F(ShimTwins, ALaunchInAnotherStreamWaitsForTheOneBefore) {
 }
 
 TEST_F(ShimTwins, WhereNoEventIsBehindATwinTheThreadLooksUntilItIsDone) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   const int looks = std::stoi(app("get fake_stream_looks"));
   app("set fake_event_errors 1");
   EXPECT_EQ(app("graph_run"), "0");
@@ -329,8 +303,7 @@ TEST_F(ShimTwins, WhereNoEventIsBehindATwinTheThreadLooksUntilItIsDone) {
 }
 
 TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_EQ(app("graph_make_raised"), "0");
   tell({.raised = true, .launch_priority = -5});
   EXPECT_TRUE(stays(app));
@@ -339,16 +312,14 @@ TEST_F(ShimTwins, PrioritiesThatTheApplicationGaveItsNodesAreLeft) {
 
 // PyTorch instantiates so.
 TEST_F(ShimTwins, AGraphThatIsToUseItsNodesPrioritiesAndHasNoneIsRaised) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_EQ(app("graph_make_by_node"), "0");
   tell({.raised = true, .launch_priority = -5});
   EXPECT_TRUE(comes_to(app, 0, -5));
 }
 
 TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   EXPECT_EQ(app("graph_make"), "0");
   daemon_.control().windows[0].word = kGate;
   for (int i = 0; i < 2'000; ++i) {
@@ -372,19 +343,14 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
 }
 
 TEST_F(ShimTwins, TheyEndWithTheirContext) {
-  Application app(environment());
-  start_sized(app);
-  tell({.size = kTwo});
-  EXPECT_EQ(app("graph_make"), "0");
-  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  Moved app(*this);
   app("release");
   EXPECT_EQ(app("get fake_execs"), "1") << "the application's own";
   EXPECT_EQ(app("get fake_clones"), "0");
 }
 
 TEST_F(ShimSize, AKernelsOwnPriorityComesBeforeItsWindows) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   daemon_.control().windows[0].launch_priority = -5;
   tell({.raised = true, .launch_priority = -2});
   EXPECT_EQ(app("launch 64"), "0");
@@ -395,8 +361,7 @@ TEST_F(ShimSize, AKernelsOwnPriorityComesBeforeItsWindows) {
 }
 
 TEST_F(ShimSize, AKernelIsOnEachDeviceAsThatDevicesHintsSay) {
-  Application app(environment());
-  start_sized(app);
+  Sized app(*this);
   for (int device = 0; device < 2; ++device) {
     ipc::KernelHint& hint = daemon_.control().hints[device].kernels[0];
     hint.predicted_us = 10;
@@ -411,8 +376,7 @@ TEST_F(ShimSize, AKernelIsOnEachDeviceAsThatDevicesHintsSay) {
 }
 
 TEST_F(ShimSize, ASizeThatNoSetOfTheProcessHasLeavesTheLaunchWhereItIs) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("retain");
   app("set fake_noting 1");

@@ -1,6 +1,5 @@
 // The built shim's SM sets: the detour of a launch, what takes none, and who ends what.
 #include <gtest/gtest.h>
-#include <sched.h>
 
 #include "tests/integration/shim_setting.h"
 
@@ -21,6 +20,11 @@ class ShimSmSet : public Shim {
     app("retain");
     app("set fake_noting 1");
   }
+  struct OnSet : Application {
+    explicit OnSet(ShimSmSet& shim, uint32_t sizes = 0) : Application(shim.environment()) {
+      shim.start_on_set(*this, sizes);
+    }
+  };
 
   // Launches; the lane that it took, "" if none.
   std::string lane_of(Application& app, const std::string& launch = "launch 64") {
@@ -48,8 +52,7 @@ TEST_F(ShimSmSet, SaysHowTheDeviceSplitsAndWhatItWasAskedFor) {
 }
 
 TEST_F(ShimSmSet, ALaunchIsTiedToItsStreamOnBothSides) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   EXPECT_EQ(app("get fake_groups"), std::to_string(kSet));
   EXPECT_EQ(app("get fake_lane_priority"), "-3") << "the application's stream's own";
@@ -67,8 +70,7 @@ TEST_F(ShimSmSet, ALaunchIsTiedToItsStreamOnBothSides) {
 
 // Between a thread's record and its wait another's may come.
 TEST_F(ShimSmSet, EachThreadTiesWithEventsOfItsOwn) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   app("launch 64");
   const std::string tie = app("get fake_tie");
@@ -81,8 +83,7 @@ TEST_F(ShimSmSet, EachThreadTiesWithEventsOfItsOwn) {
 
 // What came between would overlap with the launch: the stream waits for that only at the end.
 TEST_F(ShimSmSet, NoOtherThreadPutsWorkIntoAStreamAmidADetour) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   for (const char* beside : {"launch 64", "coop 64", "memset 64"}) {
     EXPECT_EQ(app(beside), "0");  // known by now
@@ -99,8 +100,7 @@ TEST_F(ShimSmSet, NoOtherThreadPutsWorkIntoAStreamAmidADetour) {
 }
 
 TEST_F(ShimSmSet, WithoutAnSmSetNothingIsMade) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("retain");
   app("again 200");
@@ -109,19 +109,14 @@ TEST_F(ShimSmSet, WithoutAnSmSetNothingIsMade) {
 }
 
 TEST_F(ShimSmSet, AGrantAndItsCreditSayWhere) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   daemon_.control().windows[0].word = kGate;
-  app.send("launch 64");
-  daemon_.grant(daemon_.wait_for_ask(), 15, 0, 0, 0);
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch 64", 15, 0, 0, 0);
   EXPECT_EQ(app("launch 64"), "0");  // by credit
   const std::string seen = app("ops");
   EXPECT_EQ(seen.find(lane), std::string::npos) << seen;
-  app.send("launch 64");
-  daemon_.grant(daemon_.wait_for_ask(), 15, 0, 0, kSet);
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch 64", 15, 0, 0, kSet);
   app("ops");
   EXPECT_EQ(app("launch 64"), "0");
   EXPECT_NE(app("ops").find(detour(lane, "64")), std::string::npos);
@@ -129,18 +124,13 @@ TEST_F(ShimSmSet, AGrantAndItsCreditSayWhere) {
 
 // What stays where it is says so before the daemon counts on its SM set.
 TEST_F(ShimSmSet, AnAskSaysWhatCannotMove) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   daemon_.control().windows[0].set_sizes = 0b11;
   app("retain");
   app("set fake_noting 1");
   const auto unmovable = [&](const std::string& launch, uint32_t sm_set, uint32_t credit_us) {
-    app.send(launch);
-    const ipc::RecordFields ask = daemon_.wait_for_ask();
-    daemon_.grant(ask, credit_us, 0, 0, sm_set);
-    EXPECT_EQ(app.receive(), "0");
-    return ask.unmovable;
+    return expect_asks(app, launch, credit_us, 0, 0, sm_set).unmovable;
   };
   for (const char* launch : {"launch 64", "launch 72"}) EXPECT_FALSE(unmovable(launch, 0, 0));
   EXPECT_FALSE(unmovable("graph", 0, 0)) << "it may have a twin";
@@ -152,8 +142,7 @@ TEST_F(ShimSmSet, AnAskSaysWhatCannotMove) {
 }
 
 TEST_F(ShimSmSet, ARecordSaysWhatStayed) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   lane_of(app);
   const auto stayed = [&](const std::string& launch) {
     daemon_.records();
@@ -181,16 +170,13 @@ TEST_F(ShimSmSet, ARecordSaysWhatStayed) {
 // cuGreenCtxCreate waits for kernels that run, and launches wait behind it: a program whose kernel
 // waits for another thread's launch would hang.
 TEST_F(ShimSmSet, NoContextIsMadeWhileAKernelRuns) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   app("retain");
   app("set fake_spinning 1");
   app("set fake_noting 1");
   for (int i = 0; i < 50; ++i) {
-    app.send("launch 64");
-    daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kSet);
-    ASSERT_EQ(app.receive(), "0");
+    expect_asks(app, "launch 64", 0, 0, 0, kSet);
   }
   EXPECT_EQ(app("get fake_green_contexts"), "0");
   EXPECT_EQ(off_sm_set(), 50u);
@@ -198,8 +184,7 @@ TEST_F(ShimSmSet, NoContextIsMadeWhileAKernelRuns) {
 }
 
 TEST_F(ShimSmSet, TheFamilyIsMadeBeforeTheFirstLaunch) {
-  Application app(environment());
-  start_on_set(app, 0b11);
+  OnSet app(*this, 0b11);
   EXPECT_EQ(app("get fake_green_contexts"), "2") << "the rule's two groups, and the last of them";
   app("retain");
   EXPECT_EQ(app("get fake_green_contexts"), "2");
@@ -207,8 +192,7 @@ TEST_F(ShimSmSet, TheFamilyIsMadeBeforeTheFirstLaunch) {
 }
 
 TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().windows[0].set_sizes = 0b10;
   app("retain");
@@ -223,8 +207,7 @@ TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
 }
 
 TEST_F(ShimSmSet, StreamsOfTheApplicationsOwnGreenContextsStayAndAreCounted) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   EXPECT_EQ(lane_of(app, "launch 2560"), "");
   EXPECT_EQ(lane_of(app, "launch 2568"), "");
   EXPECT_NE(lane_of(app, "launch 64"), "");
@@ -232,8 +215,7 @@ TEST_F(ShimSmSet, StreamsOfTheApplicationsOwnGreenContextsStayAndAreCounted) {
 }
 
 TEST_F(ShimSmSet, ALaneThatFailsIsTriedAgainAndStopsNoOther) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   app("set fake_no_lane 1");
   EXPECT_EQ(lane_of(app), "");
   EXPECT_NE(lane_of(app, "launch 72"), "");
@@ -245,16 +227,13 @@ TEST_F(ShimSmSet, ALaneThatFailsIsTriedAgainAndStopsNoOther) {
 
 // Captures that the shim did not see begin: by the driver's own file, or through an export table.
 TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   app("set fake_unseen 1");
   lane_of(app);
   lane_of(app, "second 72");
   daemon_.control().windows[0].word = kGate;
   for (int i = 0; i < 20; ++i) {
-    app.send("launch 64");
-    daemon_.grant(daemon_.wait_for_ask(), 0, 0, 0, kSet);
-    ASSERT_EQ(app.receive(), "0");
+    expect_asks(app, "launch 64", 0, 0, 0, kSet);
   }
   daemon_.control().hints[0].kernels[0].predicted_us = 0;  // timed by a pair of events
   daemon_.control().windows[0].word = kLease;
@@ -264,8 +243,7 @@ TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
 }
 
 TEST_F(ShimSmSet, ALaunchThatItsSetRefusesRunsOnceOnItsOwnStream) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   const int launched = std::stoi(app("get fake_launches"));
   app("set fake_lane_refuses 1");
@@ -279,8 +257,7 @@ TEST_F(ShimSmSet, ALaunchThatItsSetRefusesRunsOnceOnItsOwnStream) {
 }
 
 TEST_F(ShimSmSet, ALaunchThatFailsEverywhereFailsOnce) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   app("set fake_lane_refuses 1");
   app("set fake_fail 1");
@@ -292,8 +269,7 @@ TEST_F(ShimSmSet, ALaunchThatFailsEverywhereFailsOnce) {
 
 // Without a call that waits in the driver: the work may wait for this thread's next launch.
 TEST_F(ShimSmSet, WhereTheWayBackFailsTheThreadLooksUntilItIsDoneAndTheStreamRests) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   EXPECT_NE(lane_of(app), "");
   app("set fake_lane_deaf 1");
   EXPECT_EQ(app("launch 64"), "0");
@@ -303,8 +279,7 @@ TEST_F(ShimSmSet, WhereTheWayBackFailsTheThreadLooksUntilItIsDoneAndTheStreamRes
 }
 
 TEST_F(ShimSmSet, ALaunchThatMustSeeTheWholeDeviceStays) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   lane_of(app, "launch 0");
   const uint64_t before = off_sm_set();
   for (const char* launch : {"graph", "coop 0", "nccl 0"}) {
@@ -317,8 +292,7 @@ TEST_F(ShimSmSet, ALaunchThatMustSeeTheWholeDeviceStays) {
 }
 
 TEST_F(ShimSmSet, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   lane_of(app);
   daemon_.control().windows[0].launch_priority = -5;
   EXPECT_EQ(app("attributes 64"), "0");
@@ -327,8 +301,7 @@ TEST_F(ShimSmSet, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
 }
 
 TEST_F(ShimSmSet, ALaunchThatIsRefusedForItsPriorityMovesWithoutIt) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   daemon_.control().windows[0].launch_priority = -5;
   app("set fake_refusing 1");
@@ -340,8 +313,7 @@ TEST_F(ShimSmSet, ALaunchThatIsRefusedForItsPriorityMovesWithoutIt) {
 }
 
 TEST_F(ShimSmSet, AClusterMovesAndOverlapsNothingThere) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   EXPECT_EQ(app("pdl 64"), "0");
   EXPECT_EQ(app("ops"), detour(lane, "64"));
@@ -356,8 +328,7 @@ TEST_F(ShimSmSet, AClusterMovesAndOverlapsNothingThere) {
 }
 
 TEST_F(ShimSmSet, NothingMovesWhileAnythingCaptures) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   lane_of(app);
   app("capture 72");
   app("ops");
@@ -369,8 +340,7 @@ TEST_F(ShimSmSet, NothingMovesWhileAnythingCaptures) {
 }
 
 TEST_F(ShimSmSet, AnotherContextsStreamsStay) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   daemon_.control().windows[1].sm_set = kSet;
   lane_of(app);
   app("context 2");
@@ -382,8 +352,7 @@ TEST_F(ShimSmSet, AnotherContextsStreamsStay) {
 
 // Drivers do not give back all memory of a Green Context's stream.
 TEST_F(ShimSmSet, StreamsThatComeAndGoShareTheLanesOfThoseThatWereThereAtOnce) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   for (int wave = 0; wave < 20; ++wave) {
     for (const char* stream : {"64", "72", "80"}) lane_of(app, std::string("launch ") + stream);
     for (const char* stream : {"64", "72", "80"}) app(std::string("destroy ") + stream);
@@ -397,8 +366,7 @@ TEST_F(ShimSmSet, StreamsThatComeAndGoShareTheLanesOfThoseThatWereThereAtOnce) {
 
 // What runs in it may wait for the new stream.
 TEST_F(ShimSmSet, ALaneWithWorkOfTheStreamBeforeServesNoOther) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   app("set fake_lane_busy 1");
   app("destroy 64");
@@ -408,8 +376,7 @@ TEST_F(ShimSmSet, ALaneWithWorkOfTheStreamBeforeServesNoOther) {
 }
 
 TEST_F(ShimSmSet, ALaneServesStreamsOfItsPriority) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   const std::string lane = lane_of(app);
   app("destroy 64");
   EXPECT_NE(lane_of(app, "launch 0"), lane) << "the default stream's is another";
@@ -417,8 +384,7 @@ TEST_F(ShimSmSet, ALaneServesStreamsOfItsPriority) {
 }
 
 TEST_F(ShimSmSet, TheLastReleaseEndsThePrimaryContextAllTheSame) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   app("retain");
   lane_of(app);
   app("release");
@@ -432,8 +398,7 @@ TEST_F(ShimSmSet, TheLastReleaseEndsThePrimaryContextAllTheSame) {
 }
 
 TEST_F(ShimSmSet, AForkedChildThatEndsItsContextLeavesItsParentsSmSetsAlone) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   app("retain");
   lane_of(app);
   EXPECT_EQ(app("fork_release"), "1");
@@ -465,8 +430,7 @@ TEST_F(ShimSmSet, ADriverWithoutGreenContextsKeepsTheWholeDevice) {
 }
 
 TEST_F(ShimSmSet, AForkedChildLaunchesAsItIs) {
-  Application app(environment());
-  start_on_set(app);
+  OnSet app(*this);
   lane_of(app);
   const uint64_t before = on_sm_set();
   EXPECT_EQ(app("fork"), "0");

@@ -1,7 +1,6 @@
 // The built shim while the daemon says that launches may be told in rows (shim/admission/rows.h).
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 

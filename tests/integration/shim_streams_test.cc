@@ -18,8 +18,7 @@ uint64_t newest(const std::vector<ipc::RecordFields>& records) {
 }
 
 TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch 64");
   daemon_.control().windows[0].word = kGate;
@@ -40,19 +39,14 @@ TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
 
 // A window bounds what is queued, not what runs side by side.
 TEST_F(Shim, UnderAFullWindowAStreamWithoutWorkLaunchesUnasked) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 250));
+  Attached app(*this, ipc::pack_window(1, 250));
   predict(300);
   app("set fake_busy 1");
   ipc::DeviceWindow& window = daemon_.control().windows[0];
   window.free_streams = 3;
   for (const char* stream : {"launch 64", "launch 72", "launch 80"}) EXPECT_EQ(app(stream), "0");
   EXPECT_EQ(records(Kind::KERNEL).back().admission, wire::Admission::WINDOW);
-  const auto asks = [&](const std::string& launch) {
-    app.send(launch);
-    daemon_.grant(daemon_.wait_for_ask());
-    EXPECT_EQ(app.receive(), "0");
-  };
+  const auto asks = [&](const std::string& launch) { expect_asks(app, launch); };
   asks("launch 88");  // a fourth stream
   asks("launch 64");  // one that has work
   app("set fake_busy 0");
@@ -63,8 +57,7 @@ TEST_F(Shim, UnderAFullWindowAStreamWithoutWorkLaunchesUnasked) {
 }
 
 TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app.send("@per_thread");
   app("result");
@@ -87,8 +80,7 @@ TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
 }
 
 TEST_F(Shim, ReportsEachStreamOnTheDeviceOfItsContext) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch 64");
   app("launch 4096");  // of the second context, while the first is current
@@ -98,8 +90,7 @@ TEST_F(Shim, ReportsEachStreamOnTheDeviceOfItsContext) {
 }
 
 TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch 64");
   daemon_.control().windows[1].word = kGate;
@@ -115,17 +106,12 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
 
 // A device's core hears nothing of what the thread asks of another, and counts on its credit.
 TEST_F(Shim, KeepsTheCreditOfEachDevice) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   daemon_.control().windows[1].word = kGate;
   predict(100);
   for (uint8_t device = 0; device < 2; ++device) {
     app("context " + std::to_string(device + 1));
-    app.send("launch");
-    const auto ask = daemon_.wait_for_ask();
-    EXPECT_EQ(ask.device, device);
-    daemon_.grant(ask, 100);
-    EXPECT_EQ(app.receive(), "0");
+    EXPECT_EQ(expect_asks(app, "launch", 100).device, device);
   }
   for (uint8_t device = 0; device < 2; ++device) {
     app("context " + std::to_string(device + 1));
@@ -138,8 +124,7 @@ TEST_F(Shim, KeepsTheCreditOfEachDevice) {
 }
 
 TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 1));  // marks every launch
+  Attached app(*this, ipc::pack_window(1, 1));  // marks every launch
   predict(1);
   app("launch 4096");
   EXPECT_EQ(app("get fake_event_calls"), "0") << "an event of another context";
@@ -152,8 +137,7 @@ TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
 }
 
 TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
-  Application app(environment());
-  start(app, kLease);  // no kernel is known: each launch is measured
+  Attached app(*this, kLease);  // no kernel is known: each launch is measured
   app("set fake_event_errors 1");
   app("launch 64");
   EXPECT_EQ(daemon_.client().counters.marker_errors, 1u);
@@ -166,8 +150,7 @@ TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
 }
 
 TEST_F(Shim, SaysWhatIsDoneBeforeAProgrammaticDependentLaunchThatWaits) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   daemon_.control().windows[0].launch_priority = -5;
   uint64_t before = 0, done = 0;
@@ -194,8 +177,7 @@ bool reports(Application& app, FakeDaemon& daemon) {
 }
 
 TEST_F(Shim, AContextDestroyedInACaptureEndsIt) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("launch 64");
   app("capture 4096");
   EXPECT_FALSE(reports(app, daemon_));
@@ -204,8 +186,7 @@ TEST_F(Shim, AContextDestroyedInACaptureEndsIt) {
 }
 
 TEST_F(Shim, AThreadThatEndsInACaptureOfItsOwnStreamEndsIt) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("launch 64");
   app.send("@capture_per_thread");
   EXPECT_EQ(app("result"), "0");
@@ -216,8 +197,7 @@ TEST_F(Shim, AThreadThatEndsInACaptureOfItsOwnStreamEndsIt) {
 }
 
 TEST_F(Shim, MoreCapturesThanItListsEndAllTheSame) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("launch 64");
   for (int i = 0; i < 70; ++i) app("capture " + std::to_string(1024 + 16 * i));
   for (int i = 0; i < 69; ++i) app("end_capture " + std::to_string(1024 + 16 * i));
@@ -229,8 +209,7 @@ TEST_F(Shim, MoreCapturesThanItListsEndAllTheSame) {
 // ---- ends -------------------------------------------------------------------------------------
 
 TEST_F(Shim, DestroyingNoStreamChangesNothing) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("launch");
   app("launch 64");
@@ -240,8 +219,7 @@ TEST_F(Shim, DestroyingNoStreamChangesNothing) {
 }
 
 TEST_F(Shim, OnlyTheLastReleaseEndsThePrimaryContext) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   app("retain");
   app("retain");
   app("launch 64");
@@ -252,8 +230,7 @@ TEST_F(Shim, OnlyTheLastReleaseEndsThePrimaryContext) {
 }
 
 TEST_F(Shim, ALaunchThatFailsUsesNoneOfTheWindow) {
-  Application app(environment());
-  start(app, ipc::pack_window(1, 250));
+  Attached app(*this, ipc::pack_window(1, 250));
   predict(100);
   app("set fake_busy 1");
   for (int i = 0; i < 6; ++i) {
@@ -271,8 +248,7 @@ TEST_F(Shim, ALaunchThatFailsUsesNoneOfTheWindow) {
 }
 
 TEST_F(Shim, GivesUpAPriorityThatTheDriverRefusesAKernel) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   daemon_.control().windows[0].launch_priority = -5;
   app("set fake_refusing 1");
@@ -288,8 +264,7 @@ TEST_F(Shim, GivesUpAPriorityThatTheDriverRefusesAKernel) {
 // ---- descriptors and the loader -----------------------------------------------------------------
 
 TEST_F(Shim, TouchesNoFileOfAProgramThatReusesItsDescriptors) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   const std::string stolen = app("steal");
   EXPECT_NE(stolen, "0");
   daemon_.control().sleeping = ipc::kWakeOnAny;
@@ -301,8 +276,7 @@ TEST_F(Shim, TouchesNoFileOfAProgramThatReusesItsDescriptors) {
 }
 
 TEST_F(Shim, AttachesAgainWhenTheApplicationClosesItsDescriptors) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   EXPECT_NE(app("steal"), "0");
   daemon_.control().sleeping = ipc::kWakeOnAny;
   EXPECT_EQ(app("launch"), "0") << "nobody hears the doorbell";
@@ -310,14 +284,11 @@ TEST_F(Shim, AttachesAgainWhenTheApplicationClosesItsDescriptors) {
   daemon_.hang_up();
   daemon_.accept(kGate);
   while (daemon_.client().counters.threads_used == 0) app("sync");  // until it has taken it up
-  app.send("launch");
-  daemon_.grant(daemon_.wait_for_ask());
-  EXPECT_EQ(app.receive(), "0");
+  expect_asks(app, "launch");
 }
 
 TEST_F(Shim, FailClosedAsksAgainWhenTheApplicationClosesItsDescriptors) {
-  Application app(environment());
-  start(app, kGate, ipc::kFailClosed);
+  Attached app(*this, kGate, ipc::kFailClosed);
   EXPECT_NE(app("steal"), "0");
   daemon_.control().sleeping = ipc::kWakeOnAny;
   app.send("launch");

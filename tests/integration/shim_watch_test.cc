@@ -20,14 +20,15 @@ using Clock = std::chrono::steady_clock;
 class ShimWatch : public Shim {
  protected:
   // A leased client at whose end somebody waits, with marked work on the GPU.
-  void contend(Application& app, float predicted_us = 200) {
-    start(app, kLease);
-    predict(predicted_us);
-    daemon_.control().header.contended = 1;
-    app("set fake_busy 1");
-    app("launch 64");
-    pause_and_launch(app);
-  }
+  struct Contended : Attached {
+    explicit Contended(ShimWatch& shim, float predicted_us = 200) : Attached(shim, kLease) {
+      shim.predict(predicted_us);
+      shim.daemon_.control().header.contended = 1;
+      (*this)("set fake_busy 1");
+      (*this)("launch 64");
+      pause_and_launch(*this);
+    }
+  };
   // The host pauses behind this kernel: a gap may follow it, so that it is marked this time.
   static void pause_and_launch(Application& app) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -68,8 +69,7 @@ class ShimWatch : public Shim {
 };
 
 TEST_F(ShimWatch, ReportsTheEndOfWorkWhileTheApplicationIsAway) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   app("set fake_unseen 1");
   EXPECT_TRUE(looks(app, 10));
   const uint64_t newest = records(Kind::KERNEL).back().stream_seq;
@@ -85,8 +85,7 @@ TEST_F(ShimWatch, ReportsTheEndOfWorkWhileTheApplicationIsAway) {
 }
 
 TEST_F(ShimWatch, DoesNothingWhileNobodyLessImportantWaits) {
-  Application app(environment());
-  start(app, kLease);
+  Attached app(*this, kLease);
   predict(10);
   app("set fake_busy 1");
   for (int i = 0; i < 5; ++i) pause_and_launch(app);
@@ -96,15 +95,13 @@ TEST_F(ShimWatch, DoesNothingWhileNobodyLessImportantWaits) {
 
 // When a kernel of a few microseconds is over needs no evidence, and eager programs pause often.
 TEST_F(ShimWatch, MarksNothingThatIsOverSoon) {
-  Application app(environment());
-  contend(app, 20);
+  Contended app(*this, 20);
   for (int i = 0; i < 20; ++i) pause_and_launch(app);
   EXPECT_EQ(app("get fake_event_calls"), "0");
 }
 
 TEST_F(ShimWatch, MarksAKernelAmongOthersOnce) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   const int before = std::stoi(app("get fake_records"));
   app("set fake_busy 0");
   app("again 50000");  // one right after the other
@@ -114,8 +111,7 @@ TEST_F(ShimWatch, MarksAKernelAmongOthersOnce) {
 }
 
 TEST_F(ShimWatch, IsNotWokenByLaunchesThatHaveNoMarker) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   app("set fake_busy 0");
   EXPECT_TRUE(rests(app));
   const long before = helper_naps(app);
@@ -124,8 +120,7 @@ TEST_F(ShimWatch, IsNotWokenByLaunchesThatHaveNoMarker) {
 }
 
 TEST_F(ShimWatch, CountsNoLaunchWhereItFindsNoSlot) {
-  Application app(environment());
-  start(app, kGate);
+  Attached app(*this, kGate);
   predict(10);
   app("set fake_busy 1");
   app.send("threads " + std::to_string(ipc::kThreads));  // each keeps its slot until the last ends
@@ -141,16 +136,14 @@ TEST_F(ShimWatch, CountsNoLaunchWhereItFindsNoSlot) {
 }
 
 TEST_F(ShimWatch, StopsOnceNobodyWaitsAnyMore) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   EXPECT_TRUE(looks(app, 10));
   daemon_.control().header.contended = 0;
   EXPECT_TRUE(rests(app));
 }
 
 TEST_F(ShimWatch, RestsWhileAnythingCaptures) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   EXPECT_TRUE(looks(app, 10));
   app("capture 128");
   EXPECT_TRUE(rests(app));
@@ -160,8 +153,7 @@ TEST_F(ShimWatch, RestsWhileAnythingCaptures) {
 }
 
 TEST_F(ShimWatch, LooksEveryTwentyMicroseconds) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   EXPECT_TRUE(looks(app, 1));
   const int before = calls(app);
   const auto begin = Clock::now();
@@ -171,8 +163,7 @@ TEST_F(ShimWatch, LooksEveryTwentyMicroseconds) {
 }
 
 TEST_F(ShimWatch, GoesOnAfterTheDaemonWasReplaced) {
-  Application app(environment());
-  contend(app);
+  Contended app(*this);
   EXPECT_TRUE(looks(app, 10));
   daemon_.hang_up();
   while (!rests(app)) {

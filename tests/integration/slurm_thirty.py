@@ -11,7 +11,6 @@ kernels take the part of the SMs that the row needs.
 import argparse
 import csv
 import json
-import os
 import pathlib
 import random
 import statistics

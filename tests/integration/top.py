@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """heddle top on the simulated GPU: once, as JSON, and on a terminal with its keys."""
 
-import json
 import os
 import pathlib
 import pty

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """What an installed tree may need and may show: binaries.py DIST."""
 
-import pathlib
 import re
 import subprocess
 import sys

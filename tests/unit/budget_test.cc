@@ -258,9 +258,7 @@ class BudgetTest : public CoreTest {
     config.mps = true;
     config.switch_us = 10;
     reset(config);
-    bool ok = false;
-    take(core_->set_policy(&policy_, now_, ok));
-    ASSERT_TRUE(ok);
+    CoreTest::use(&policy_);
     promise(1.10f);
     attach(kNeighbour, 9);
     kernel(kVictim, 0, 100);
@@ -405,8 +403,7 @@ TEST_F(BudgetTest, WithoutAPromiseNothingIsCharged) {
 
 TEST_F(BudgetTest, TimeSlicedAllOfANeighboursTimeIsCharged) {
   reset({});
-  bool ok = false;
-  take(core_->set_policy(&policy_, now_, ok));
+  CoreTest::use(&policy_);
   promise(1.10f);
   attach(kNeighbour, 9);
   kernel(kVictim, 0, 100);

@@ -16,11 +16,11 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdlib>
 #include <fstream>
 #include <set>
 #include <sstream>
 
+#include "tests/folder.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {
@@ -109,14 +109,10 @@ TEST(Cdi, ClientsOfAManagedMpsFindItsPipes) {
 class CdiHook : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-cdi-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     shim_ = write("shim", make_elf({.loader = "", .needs = {"GLIBC_2.17"}}));
     root_ = folder_ / "root";
     fs::create_directories(root_ / "etc");
   }
-  void TearDown() override { fs::remove_all(folder_); }
   fs::path write(const fs::path& name, const std::string& bytes) {
     const fs::path path = folder_ / name;
     fs::create_directories(path.parent_path());
@@ -133,7 +129,9 @@ class CdiHook : public ::testing::Test {
   }
   std::string apply() { return preload_in(root_, shim_); }
 
-  fs::path folder_, shim_, root_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
+  fs::path shim_, root_;
 };
 
 TEST_F(CdiHook, OnlyADirectoryOfTheSocketsOwnIsMounted) {

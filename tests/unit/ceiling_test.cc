@@ -270,8 +270,7 @@ struct Asked : Policy {
 
 TEST_F(GraphUnderACeilingTest, IsAskedAboutByWhatItsKernelsUse) {
   Asked policy;
-  bool ok = false;
-  take(core_->set_policy(&policy, now_, ok));
+  use(&policy);
   graph(0, {{1, 3}, {2, 1}});
   ASSERT_TRUE(policy.unknown_pct[99]);
   EXPECT_NEAR(*policy.unknown_pct[99], 25, 1e-9);
@@ -283,7 +282,7 @@ TEST_F(GraphUnderACeilingTest, IsAskedAboutByWhatItsKernelsUse) {
   }
   EXPECT_EQ(*policy.unknown_pct[99], 0) << "more is known of it";
   EXPECT_EQ(policy.asked[99], asked + 1);
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
 }
 
 TEST_F(GraphUnderACeilingTest, IsUnknownWithoutAMeasuredKernel) {
@@ -323,10 +322,6 @@ class OwingClientTest : public CeilingOfAClientTest {
     done(1);
     grants_.clear();
   }
-  void use(Policy& policy) {
-    bool ok = false;
-    take(core_->set_policy(&policy, now_, ok));
-  }
 };
 
 TEST_F(OwingClientTest, HoldsUpNobodyBelow) {
@@ -340,7 +335,7 @@ TEST_F(OwingClientTest, HoldsUpNobodyBelow) {
 
 TEST_F(OwingClientTest, AsksNothingOfThePolicy) {
   Keeping keeping;
-  use(keeping);
+  use(&keeping);
   ask(2);
   ASSERT_TRUE(waits().withheld);
   keeping.dispatched = 0;
@@ -352,7 +347,7 @@ TEST_F(OwingClientTest, AsksNothingOfThePolicy) {
 
 TEST_F(OwingClientTest, IsNotRunByAHandleThatThePolicyKept) {
   Keeping keeping;
-  use(keeping);
+  use(&keeping);
   limit(0);
   ask(2);
   limit(0.1F);

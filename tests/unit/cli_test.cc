@@ -1,6 +1,5 @@
 // The command line's parts that ask no daemon: would the shim load?
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -15,6 +14,7 @@
 #include "daemon/cli/run/elf.h"
 #include "daemon/cli/run/preload.h"
 #include "daemon/cli/seconds.h"
+#include "tests/folder.h"
 #include "tests/unit/made_elf.h"
 
 namespace heddle::cli {
@@ -60,12 +60,8 @@ TEST(Print, ATerminalIsSentNothingThatItObeys) {
 class Preload : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-cli-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     shim_ = write("shim", make_elf({"", {"GLIBC_2.2.5", "GLIBC_2.17"}, {}}));
   }
-  void TearDown() override { fs::remove_all(folder_); }
   fs::path write(const std::string& name, const std::string& bytes) {
     const fs::path path = folder_ / name;
     std::ofstream(path, std::ios::binary) << bytes;
@@ -75,7 +71,9 @@ class Preload : public ::testing::Test {
   Obstacle obstacle(const std::string& bytes) {
     return obstacle_in(write("program", bytes).string(), shim_);
   }
-  fs::path folder_, shim_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
+  fs::path shim_;
 };
 
 TEST_F(Preload, TakesProgramsOfThisSystem) {
@@ -202,9 +200,8 @@ TEST(Elf, AnyBytesAreSafe) {
 }
 
 TEST(PolicyTest, OutputOfATestAndItsPolicyIsShown) {
-  char folder[] = "/tmp/heddle-print-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string at = folder;
+  const TestFolder folder;
+  const std::string at = folder.path();
   std::ofstream(at + "/p.lua") << "trace('loaded') return policy { name = 'p', api = 1, "
                                   "version = '1', hooks = { client_init = function(c) "
                                   "trace('%s comes', c.name) end } }";
@@ -222,13 +219,11 @@ TEST(PolicyTest, OutputOfATestAndItsPolicyIsShown) {
   EXPECT_EQ(run_policy_tests({at + "/p_test.lua"}, "a", false), 0);
   EXPECT_NE(testing::internal::GetCapturedStdout().find("     | 20.0 us: x comes\n"),
             std::string::npos);
-  std::filesystem::remove_all(at);
 }
 
 TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {
-  char name[] = "/tmp/heddle-cli-XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  const fs::path folder = name;
+  const TestFolder made;
+  const fs::path folder = made.path();
   std::ofstream(folder / "x.lua") << "queue 'not called by tests'";
   std::ofstream(folder / "x_test.lua") << "test('one is one', function(t) t.eq(1, 1, 'one') end)";
   for (const std::vector<std::string>& paths : std::vector<std::vector<std::string>>{
@@ -238,7 +233,6 @@ TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {
     const std::string out = ::testing::internal::GetCapturedStdout();
     EXPECT_NE(out.find("1 tests, 0 failed"), std::string::npos) << out;
   }
-  fs::remove_all(folder);
 }
 
 }  // namespace

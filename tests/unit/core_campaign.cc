@@ -1,7 +1,6 @@
 #include "tests/unit/core_campaign.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdio>
 
 namespace heddle::core {

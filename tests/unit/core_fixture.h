@@ -33,6 +33,13 @@ class CoreTest : public ::testing::Test {
 
   void step(const Event& e) { take(core_->step(e)); }
 
+  // nullptr: the built-in policy.
+  void use(Policy* policy) {
+    bool ok = false;
+    take(core_->set_policy(policy, now_, ok));
+    EXPECT_TRUE(ok);
+  }
+
   void attach(ClientId id, int priority) {
     Event e(EventKind::kAttached, now_, id);
     e.attached = {};
@@ -86,10 +93,15 @@ class CoreTest : public ::testing::Test {
     step(Event(EventKind::kTick, now_, 0));
   }
 
-  // Client 1 (Q0) has work on the device, and client 2 (Q9) waits for a grant.
-  void contend() {
+  // Client 1 (Q0) and client 2 (Q9).
+  void attach_both() {
     attach(1, 0);
     attach(2, 9);
+  }
+
+  // Client 1 has work on the device, and client 2 waits for a grant.
+  void contend() {
+    attach_both();
     post(1);
     ask(2);
   }

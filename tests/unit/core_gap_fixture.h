@@ -43,8 +43,7 @@ class GapTest : public CoreTest {
   void begin(Config config = {}, uint32_t sm_set = 0, bool splits = true) {
     reset(config);
     policy_.open = true;
-    bool ok = false;
-    take(core_->set_policy(&policy_, now_, ok));
+    use(&policy_);
     attach(1, 0);
     Event e(EventKind::kAttached, now_, 2);
     e.attached = {};

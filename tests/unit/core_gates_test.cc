@@ -29,9 +29,7 @@ class GatesTest : public CoreTest {
   }
   void use(DispatchVerdict verdict) {
     policy_.verdict = verdict;
-    bool ok = false;
-    take(core_->set_policy(&policy_, now_, ok));
-    ASSERT_TRUE(ok);
+    CoreTest::use(&policy_);
   }
   Event at_gate(EventKind kind, ClientId id, uint32_t unit, uint16_t inside = 0) {
     Event e = launch(kind, id, Admission::kGated);
@@ -78,8 +76,7 @@ TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
   struct : Giving {
     WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
   } gating;
-  bool ok = false;
-  take(core_->set_policy(&gating, now_, ok));
+  CoreTest::use(&gating);
   take(core_->set_alone(true, now_));
   attach_gates(1);
   ASSERT_EQ(window(1), kWindowGated);
@@ -202,12 +199,11 @@ TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   begin();
   EXPECT_TRUE(status(2).view.gates);
   EXPECT_FALSE(window_[2].kernels_ask);
-  bool ok = false;
-  take(core_->set_policy(&choosing, now_, ok));
+  CoreTest::use(&choosing);
   EXPECT_FALSE(status(2).view.gates);
   EXPECT_TRUE(window_[2].kernels_ask);
   EXPECT_TRUE(window_[2].gates_wanted) << "of long graphs";
-  take(core_->set_policy(nullptr, now_, ok));
+  CoreTest::use(nullptr);
   EXPECT_TRUE(status(2).view.gates);
   EXPECT_FALSE(window_[2].kernels_ask);
 }
@@ -367,8 +363,7 @@ TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
       return v;
     }
   } beside;
-  bool ok = false;
-  take(core_->set_policy(&beside, now_, ok));
+  CoreTest::use(&beside);
   ASSERT_EQ(grants_.back().thread, kGate);
   EXPECT_NEAR(status(2).outstanding_us, 200, 1) << "a piece";
   tick(100 * kUs);

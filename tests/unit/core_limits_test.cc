@@ -46,8 +46,7 @@ TEST(OutstandingTest, TheOldestMakesRoomAndEachStreamKeepsItsOrder) {
 
 TEST_F(LimitsTest, AClientThatNeverSynchronizesHoldsNoOtherUpAfterItsEnd) {
   constexpr uint64_t kLaunches = 3 * Outstanding::kWorkMax;
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   for (uint64_t i = 0; i < kLaunches; ++i) post(1);
   ask(2);
   EXPECT_TRUE(grants_.empty());
@@ -63,8 +62,7 @@ TEST_F(LimitsTest, AClientThatNeverSynchronizesHoldsNoOtherUpAfterItsEnd) {
 
 TEST_F(LimitsTest, AKernelBeyondTheTableIsRejectedAndItsLaunchesAreScheduled) {
   constexpr uint32_t kIndexMax = 1 << 16;
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   for (const uint32_t index : {kIndexMax, ~0u}) kernel(2, index, 7);
   EXPECT_EQ(core_->stats().rejected, 2u);
   kernel(2, kIndexMax - 1, 7);
@@ -251,11 +249,10 @@ TEST_F(LimitsTest, AnInvariantThatDoesNotHoldIsToldWithItsPlaceAndTheNextEventsA
     EXPECT_GT(broken.line, 0);
     told.push_back(std::string(broken.file).substr(std::string(broken.file).rfind('/') + 1));
   });
-  bool ok = false;
-  take(core_->set_policy(&policy, now_, ok));
+  use(&policy);
   contend();
   EXPECT_EQ(told, std::vector<std::string>{"scheduler.cc"});
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   done(1);
   ASSERT_EQ(grants_.size(), 1U) << "client 2 is still there";
   EXPECT_EQ(grants_[0].client, 2U);
@@ -265,8 +262,7 @@ TEST_F(LimitsTest, AnInvariantThatDoesNotHoldAbortsWhereNobodyListens) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   Reentering policy;
   policy.drive = [this] { tick(0); };
-  bool ok = false;
-  take(core_->set_policy(&policy, now_, ok));
+  use(&policy);
   EXPECT_DEATH(contend(), "scheduler.cc:[0-9]+: this does not hold: !s.stepping");
 }
 

@@ -95,10 +95,7 @@ TEST_F(PolicyLifeTest, IsToldThatAnotherTakesItsPlace) {
 // As where another device refuses the successor.
 TEST_F(PolicyLifeTest, ASuccessorThatOnlyStartedChangesNothing) {
   ASSERT_TRUE(use(&policy_));
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   LifePolicy candidate, next;
   ASSERT_TRUE(core_->begin_shadow(candidate, {}, now_));
   const std::vector<std::string> said = policy_.said;
@@ -116,10 +113,7 @@ TEST_F(PolicyLifeTest, ASuccessorThatOnlyStartedChangesNothing) {
 TEST_F(PolicyLifeTest, LeavesItsLastWordsWhenItFaults) {
   ASSERT_TRUE(use(&policy_));
   EXPECT_EQ(core_->view().last_words().at, -1);
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   policy_.faulty = true;
   fail();
   EXPECT_EQ(policy_.said.back(), "faulted");
@@ -132,8 +126,7 @@ TEST_F(PolicyLifeTest, LeavesItsLastWordsWhenItFaults) {
 
 TEST_F(PolicyLifeTest, ADecisionIsAmongTheLastWords) {
   ASSERT_TRUE(use(nullptr));
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   post(1);
   for (size_t i = 0; i < kLastDecisions + 6; ++i) {
     ask(2);

@@ -42,11 +42,6 @@ struct TestPolicy : Policy {
 
 class PolicyTest : public CoreTest {
  protected:
-  void use(Policy& policy) {
-    bool ok = false;
-    take(core_->set_policy(&policy, now_, ok));
-    ASSERT_TRUE(ok);
-  }
   // Every ask goes into one queue, where the policy may leave it.
   void place_all() {
     policy_.on_enqueue = [](Gpu& g, LaunchId k) {
@@ -58,10 +53,7 @@ class PolicyTest : public CoreTest {
 };
 
 TEST_F(CoreTest, OtherTermsApplyToThoseWhoAreThere) {
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  contend();
   EXPECT_EQ(window_[2].window_us, kWindowGated);
   EXPECT_TRUE(grants_.empty());
   const auto terms = [&](ClientId id, uint8_t priority, uint32_t window_us) {
@@ -89,7 +81,7 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
   policy_.on_dispatch = [&](Gpu& g) {
     return DispatchVerdict{HookResult::kDecided, open ? g.queue_peek(g.queue_create("q")) : 0};
   };
-  use(policy_);
+  use(&policy_);
   contend();
   now_ += 50 * kUs;
   done(1);
@@ -102,7 +94,7 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
 
 TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
   policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
-  use(policy_);
+  use(&policy_);
   attach(1, 5);
   EXPECT_EQ(window(1), kWindowLeased) << "refused is unmanaged";
   post(1);
@@ -120,8 +112,7 @@ TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
   EXPECT_EQ(grants_.size(), 1u);
   take(core_->set_bypass(false, now_));
   ask(2);
-  bool ok = false;
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   done(1);
   done(2);
   tick(2'000 * kMs);
@@ -131,7 +122,7 @@ TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
 TEST_F(PolicyTest, AFaultLiftsNoRefusal) {
   policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
   policy_.on_active = [] { return WindowVerdict{HookResult::kFault}; };
-  use(policy_);
+  use(&policy_);
   attach(1, 5);
   post(1);
   EXPECT_EQ(window_[1].managed, 0);
@@ -140,19 +131,18 @@ TEST_F(PolicyTest, AFaultLiftsNoRefusal) {
 
 TEST_F(PolicyTest, SaysThatARefusalEndedWhereTheWindowStays) {
   policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
-  use(policy_);
+  use(&policy_);
   attach(1, 0);
   post(1);
   EXPECT_EQ(window_[1].managed, 0);
-  bool ok = false;
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   EXPECT_EQ(window(1), kWindowLeased);
   EXPECT_EQ(window_[1].managed, 1);
 }
 
 TEST_F(PolicyTest, ALaunchThatThePolicyDidNotPlaceIsServedByTheBuiltin) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
-  use(policy_);
+  use(&policy_);
   contend();
   now_ += 50 * kUs;
   done(1);
@@ -162,9 +152,8 @@ TEST_F(PolicyTest, ALaunchThatThePolicyDidNotPlaceIsServedByTheBuiltin) {
 
 TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kFault}; };
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
+  use(&policy_);
+  attach_both();
   for (int i = 0; i < 10; ++i) {
     post(1);
     ask(2);
@@ -182,11 +171,8 @@ TEST_F(PolicyTest, AFaultFallsToTheBuiltinAndEnoughOfThemQuarantine) {
 TEST_F(PolicyTest, ASlowFaultCountsForTheTimeThatItTook) {
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kFault}; };
   policy_.weight = 71;
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
-  post(1);
-  ask(2);
+  use(&policy_);
+  contend();
   EXPECT_EQ(core_->stats().policy_faults, 1u);
   EXPECT_TRUE(core_->take_quarantined());
 }
@@ -202,7 +188,7 @@ TEST_F(PolicyTest, APolicyThatIsLostAsItGoesLiveIsAskedNoMoreAndLeavesNoWindow) 
     const bool faults = id == 2 || id == 3;
     return WindowVerdict{faults ? HookResult::kFault : HookResult::kDecided, false, 7};
   };
-  use(policy_);
+  use(&policy_);
   EXPECT_EQ(asked, (std::vector<ClientId>{1, 2, 3}));
   EXPECT_TRUE(core_->take_quarantined());
   for (ClientId id = 1; id <= 5; ++id) {
@@ -226,7 +212,7 @@ TEST_F(PolicyTest, APolicyThatIsLostAsAWindowClosesLeavesNoWindowAtTheNextTick) 
     closed = g.set_window(2, kWindowGated, 0);
     return DispatchVerdict{HookResult::kDecided, 0};
   };
-  use(policy_);
+  use(&policy_);
   attach(1, 9);
   attach(2, 9);
   step(launch(EventKind::kPosted, 2, Admission::kWindow));
@@ -249,7 +235,7 @@ TEST_F(PolicyTest, AStaleHandleIsAFaultNotASecondRun) {
     return EnqueueVerdict{HookResult::kDecided};
   };
   policy_.on_dispatch = [&](Gpu&) { return DispatchVerdict{HookResult::kDecided, kept}; };
-  use(policy_);
+  use(&policy_);
   attach(1, 9);
   attach(2, 0);
   post(2);
@@ -271,13 +257,12 @@ TEST_F(PolicyTest, ReplacingAPolicyLosesNothing) {
     return EnqueueVerdict{HookResult::kDecided};
   };
   greedy.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
-  use(greedy);
+  use(&greedy);
   contend();
   now_ += 50 * kUs;
   done(1);
   EXPECT_TRUE(grants_.empty());
-  bool ok = false;
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   EXPECT_EQ(grants_.size(), 1u);
 }
 
@@ -285,7 +270,7 @@ TEST_F(PolicyTest, ClientInitChoosesTheWindow) {
   policy_.on_init = [](Gpu&, ClientId) {
     return WindowVerdict{HookResult::kDecided, false, kWindowGated};
   };
-  use(policy_);
+  use(&policy_);
   attach(1, 0);
   EXPECT_EQ(window(1), kWindowGated);
 }
@@ -296,9 +281,8 @@ TEST_F(PolicyTest, ALentWindowEndsByItself) {
     EXPECT_TRUE(g.set_window(2, 500, for_us));
     return EnqueueVerdict{};
   };
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
+  use(&policy_);
+  attach_both();
   post(1);
   EXPECT_EQ(window(2), kWindowGated);
   ask(2);
@@ -320,8 +304,7 @@ TEST_F(PolicyTest, ALentWindowEndsByItself) {
   EXPECT_EQ(window(2), 1'000u);
   post(1);
   EXPECT_EQ(window(2), 500u);
-  bool ok = false;
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   EXPECT_EQ(window(2), kWindowGated);
 }
 
@@ -341,7 +324,7 @@ TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges)
     return WindowVerdict{};
   };
   const uint32_t before = window_[2].epoch;
-  use(policy_);
+  use(&policy_);
   EXPECT_EQ(window_[1].launch_priority, -2);
   EXPECT_EQ(window_[10].launch_priority, -4);
   EXPECT_EQ(window_[2].epoch, before);  // nothing changes for whom it did not name
@@ -352,14 +335,13 @@ TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges)
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].launch_priority, -4);
 
-  bool ok = false;
-  take(core_->set_policy(nullptr, now_, ok));
+  use(nullptr);
   EXPECT_EQ(window_[1].launch_priority, -5);
   EXPECT_EQ(window_[10].launch_priority, 0);
 }
 
 TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {
-  use(policy_);
+  use(&policy_);
   attach(1, 0);
   kernel(1, 0, 11);
   post(1);
@@ -377,9 +359,8 @@ TEST_F(PolicyTest, GapIsRelativeToPriorityAndCorrectedOnline) {
     return DispatchVerdict{HookResult::kDecided, 0};
   };
   place_all();
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
+  use(&policy_);
+  attach_both();
   kernel(1, 0, 11);
   teach(1, 500, 1500);
   post(1);
@@ -409,9 +390,8 @@ TEST_F(PolicyTest, IdleTimeCountsWhileNobodyAboveHasWork) {
     return DispatchVerdict{HookResult::kDecided, 0};
   };
   place_all();
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
+  use(&policy_);
+  attach_both();
   attach(3, 0);  // idle all the time: it takes nothing from anybody
   kernel(1, 0, 11);
   teach(1, 600, 400);
@@ -441,7 +421,7 @@ TEST_F(PolicyTest, ALaunchOfAKernelThatNobodyAnnouncedHasNoFactsOfAnother) {
     EXPECT_TRUE(g.launch(k, v));
     return EnqueueVerdict{};
   };
-  use(policy_);
+  use(&policy_);
   contend();
   EXPECT_EQ(v.client, 2u);
   EXPECT_EQ(v.facts, &kUnknownFacts);
@@ -460,9 +440,8 @@ TEST_F(PolicyTest, AnAskUnderAWindowIsThePolicysOnceTheWindowCloses) {
     return EnqueueVerdict{HookResult::kDecided};
   };
   policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided, 0}; };
-  use(policy_);
-  attach(1, 0);
-  attach(2, 9);
+  use(&policy_);
+  attach_both();
   for (int i = 0; i < 40; ++i) post(2);  // fills its window of 2 ms
   ask(2);
   EXPECT_EQ(placed, 0);
@@ -482,7 +461,7 @@ TEST_F(PolicyTest, HearsOfTheEndOfEveryLaunchItLetGo) {
   policy_.on_dispatch = [&](Gpu& g) {
     return DispatchVerdict{HookResult::kDecided, open ? g.queue_peek(g.queue_create("q")) : 0};
   };
-  use(policy_);
+  use(&policy_);
   contend();
   ASSERT_EQ(grants_.size(), 1u);
   done(2, 0, Evidence::kFailed);  // it never ran

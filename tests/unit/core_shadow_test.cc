@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <random>
 
 #include "tests/unit/core_fixture.h"
@@ -45,13 +44,14 @@ TimeNs slow_clock() { return fake_now += 1'000'000; }  // each look at it takes 
 
 class ShadowTest : public CoreTest {
  protected:
-  void use(Policy* policy) {
-    bool ok = false;
-    take(core_->set_policy(policy, now_, ok));
-    ASSERT_TRUE(ok);
-  }
   void shadow(Policy& candidate, const ShadowLimits& limits = {}) {
     ASSERT_TRUE(core_->begin_shadow(candidate, limits, now_));
+  }
+  using CoreTest::contend;
+  void contend(Policy& live, Policy& candidate) {
+    use(&live);
+    shadow(candidate);
+    contend();
   }
   ShadowOfClient of(ClientId id) {
     const ShadowReport report = core_->shadow().value();
@@ -64,9 +64,7 @@ class ShadowTest : public CoreTest {
 
 TEST_F(ShadowTest, NothingThatACandidateSaysIsDone) {
   Gate live, candidate(true);
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   tick(1500 * kUs);
   EXPECT_TRUE(grants_.empty());
   live.open = true;
@@ -102,9 +100,7 @@ TEST_F(ShadowTest, ThePolicyBesideItselfDecidesAlike) {
 
 TEST_F(ShadowTest, ALaunchThatTheCandidateStillHoldsIsLater) {
   Gate live(true), candidate;
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(of(2).counts.later, 1u);
 }
@@ -112,9 +108,7 @@ TEST_F(ShadowTest, ALaunchThatTheCandidateStillHoldsIsLater) {
 TEST_F(ShadowTest, RunAtOnceByEnqueueIsAlikeWithRunByDispatch) {
   Gate live(true), candidate(true);
   live.at_once = true;
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(of(2).counts.alike, 1u);
 }
@@ -122,9 +116,7 @@ TEST_F(ShadowTest, RunAtOnceByEnqueueIsAlikeWithRunByDispatch) {
 TEST_F(ShadowTest, ALaunchThatTheCandidateLetGoIsInFlightForIt) {
   Gate live, candidate(true);
   candidate.inflight_max_us = 0;
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   attach(3, 9);
   ask(3);
   tick(10 * kUs);
@@ -151,9 +143,7 @@ TEST_F(ShadowTest, BesideTheBuiltInACandidateThatSaysNothingDecidesAlike) {
 TEST_F(ShadowTest, AClientThatTheCandidateLeasesNeverWaitsThere) {
   Gate live, candidate;
   candidate.window = {HookResult::kDecided, false, kWindowLeased};
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   EXPECT_EQ(window(2), kWindowGated);
   live.open = true;
   tick(kMs);
@@ -170,9 +160,7 @@ TEST_F(ShadowTest, ACandidatesFirstFaultEndsIt) {
     candidate.fails = !stale;
     candidate.stale = stale;
     reset({});
-    use(&live);
-    shadow(candidate);
-    contend();
+    contend(live, candidate);
     ASSERT_TRUE(core_->shadow_is_over());
     EXPECT_TRUE(core_->shadow()->faulted);
     EXPECT_EQ(candidate.exits, 1);
@@ -189,9 +177,7 @@ TEST_F(ShadowTest, ACandidatesFirstFaultEndsIt) {
 
 TEST_F(ShadowTest, AnotherLivePolicyEndsIt) {
   Gate live, next, candidate(true);
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   use(&next);
   EXPECT_FALSE(core_->shadow());
   EXPECT_EQ(candidate.exits, 1);
@@ -203,9 +189,7 @@ TEST_F(ShadowTest, AnotherLivePolicyEndsIt) {
 
 TEST_F(ShadowTest, TheLivePolicysFaultsAreItsOwn) {
   Gate live, candidate(true);
-  use(&live);
-  shadow(candidate);
-  contend();
+  contend(live, candidate);
   wait(1);
   live.fails = true;
   for (int i = 0; i < 20; ++i) tick(2 * kMs);
@@ -219,8 +203,7 @@ TEST_F(ShadowTest, ACostlyCandidateIsSkippedAndWhatWaitsThenIsNotCompared) {
   Gate live(true), candidate(true);
   use(&live);
   shadow(candidate, {slow_clock, 0.05, 5'000'000});
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   post(1);
   for (int i = 0; i < 100; ++i) {
     ask(2);

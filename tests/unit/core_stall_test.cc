@@ -23,10 +23,6 @@ class Never : public Policy {
 
 class StallTest : public CoreTest {
  protected:
-  void use(Policy& policy) {
-    bool ok = false;
-    take(core_->set_policy(&policy, now_, ok));
-  }
   // Until a launch is let go, a second at most.
   void starve() {
     const size_t before = grants_.size();
@@ -38,7 +34,7 @@ class StallTest : public CoreTest {
 
 TEST_F(StallTest, APolicyThatSaysIdleOnAnIdleGpuIsNamed) {
   Never never;
-  use(never);
+  use(&never);
   attach(2, 9);
   ask(2);
   starve();
@@ -52,11 +48,10 @@ TEST_F(StallTest, APolicyThatSaysIdleOnAnIdleGpuIsNamed) {
 
 TEST_F(StallTest, AClientThatAlwaysWorksIsNoStall) {
   Never never;
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   for (int i = 0; i < 60; ++i) post(1);
   ask(2);
-  use(never);
+  use(&never);
   for (int i = 0; i < 1000 && grants_.empty(); ++i) {
     if (i % 5 == 0) post(1);
     tick(kMs);

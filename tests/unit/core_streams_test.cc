@@ -52,8 +52,7 @@ TEST_F(StreamsTest, NoStreamIsFreeBelowAnActiveClientNorUnderAGate) {
 }
 
 TEST_F(StreamsTest, TheBoundCountsALaunchInEachStreamThatTheClientUses) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   for (uint16_t stream = 0; stream < 3; ++stream) submit(EventKind::kPosted, 2, stream);
   EXPECT_NEAR(core_->view().clients().front().added_us_max, 1000 + 3 * kDefaultUs + 140, 1);
 }

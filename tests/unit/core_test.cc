@@ -42,8 +42,7 @@ TEST_F(CoreTest, LeasesALatencyClientAndBoundsABatchClientThatIsAlone) {
 }
 
 TEST_F(CoreTest, RevokesTheWindowWhenHigherPriorityStartsWork) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   const uint32_t before = window_[2].epoch;
   post(1);
   EXPECT_EQ(window(2), kWindowGated);
@@ -51,8 +50,7 @@ TEST_F(CoreTest, RevokesTheWindowWhenHigherPriorityStartsWork) {
 }
 
 TEST_F(CoreTest, OpensTheWindowAgainOnceHigherPriorityIsIdle) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   post(1);
   now_ += 100 * kUs;
   done(1);
@@ -71,8 +69,7 @@ TEST_F(CoreTest, EqualsAtTheTopAllRunFree) {
 }
 
 TEST_F(CoreTest, HoldsAnAskWhileHigherPriorityWorkIsOutstanding) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 11);
   teach(1, 500, 100);
   post(1);
@@ -88,8 +85,7 @@ TEST_F(CoreTest, HoldsAnAskWhileHigherPriorityWorkIsOutstanding) {
 }
 
 TEST_F(CoreTest, AThreadInsideASynchronizeKeepsItsClientBusyBeyondThePrediction) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 11);
   teach(1, 500, 100);
   post(1);
@@ -102,8 +98,7 @@ TEST_F(CoreTest, AThreadInsideASynchronizeKeepsItsClientBusyBeyondThePrediction)
 }
 
 TEST_F(CoreTest, AClientThatWaitsForItsPeersInACollectiveHoldsNobodyUp) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   step(launch(EventKind::kPosted, 1, Admission::kSelfExempt));
   step(Event(EventKind::kWaiting, now_, 1));
   ask(2);
@@ -118,8 +113,7 @@ TEST_F(CoreTest, AClientThatWaitsForItsPeersInACollectiveHoldsNobodyUp) {
 }
 
 TEST_F(CoreTest, PredictedEndOpensTheGapWithoutAnyMarker) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 11);
   teach(1, 500, 100);
   post(1);
@@ -129,8 +123,7 @@ TEST_F(CoreTest, PredictedEndOpensTheGapWithoutAnyMarker) {
 }
 
 TEST_F(CoreTest, ServesTheMoreImportantAskFirst) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   attach(3, 6);
   post(1);
   ask(2);
@@ -142,8 +135,7 @@ TEST_F(CoreTest, ServesTheMoreImportantAskFirst) {
 }
 
 TEST_F(CoreTest, ThreadsBuyNoShareAmongEquals) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   attach(3, 9);
   post(1);
   for (uint16_t thread = 0; thread < 6; ++thread) ask(2, thread);
@@ -157,8 +149,7 @@ TEST_F(CoreTest, ThreadsBuyNoShareAmongEquals) {
 }
 
 TEST_F(CoreTest, NothingWaitsBeyondTheStarvationBound) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   post(1);
   step(Event(EventKind::kWaiting, now_, 1));
   ask(2);
@@ -208,8 +199,7 @@ TEST_F(CoreTest, ASilentClientIsRetiredByTheEventsOfAnother) {
 }
 
 TEST_F(CoreTest, ALaunchThatTheDriverRefusedEndsAlone) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 11);
   teach(1, 500, 100);
   post(1);
@@ -272,8 +262,7 @@ TEST_F(CoreTest, AWithdrawnAskIsForgotten) {
 }
 
 TEST_F(CoreTest, ADeadClientsAskIsForgottenAndOthersGoOn) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   attach(3, 9);
   post(1);
   ask(2);
@@ -301,8 +290,7 @@ TEST_F(CoreTest, LaunchPriorityFollowsTheQueueUnderMpsOnly) {
 }
 
 TEST_F(CoreTest, AnotherModeReachesClientsThatAreThereAlready) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   take(core_->set_mode(true, 10, now_));
   EXPECT_EQ(window_[1].launch_priority, -5);
   EXPECT_EQ(window_[2].launch_priority, 0);
@@ -312,8 +300,7 @@ TEST_F(CoreTest, AnotherModeReachesClientsThatAreThereAlready) {
 }
 
 TEST_F(CoreTest, RejectsWhatMakesNoSense) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   attach(1, 0);   // twice
   attach(7, 12);  // no such priority
   post(99);       // nobody
@@ -329,8 +316,7 @@ TEST_F(CoreTest, RejectsWhatMakesNoSense) {
 }
 
 TEST_F(CoreTest, ASampleOfALaunchBesideOthersIsNotExclusiveHoweverLateItComes) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(2, 0, 77);
   post(2);
   tick(500 * kUs);

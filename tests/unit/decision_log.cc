@@ -1,6 +1,5 @@
 // What the recordings keep of a campaign's decisions.
 #include <bit>
-#include <cstdio>
 
 #include "tests/unit/core_campaign.h"
 

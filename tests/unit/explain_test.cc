@@ -39,11 +39,6 @@ class Holding : public Policy {
 
 class ExplainTest : public CoreTest {
  protected:
-  void use(Policy* policy) {
-    bool ok = false;
-    take(core_->set_policy(policy, now_, ok));
-    ASSERT_TRUE(ok);
-  }
   Explanation why() { return core_->view().explain(2); }
 };
 
@@ -148,8 +143,7 @@ TEST_F(ExplainTest, ALongUnitThatAPauseIsTooYoungForIsHeldByTheCore) {
 TEST_F(ExplainTest, TenWaitsAreKeptTheNewestFirst) {
   Holding policy;
   use(&policy);
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   post(1);
   for (int i = 1; i <= 13; ++i) {
     policy.open = false;

@@ -8,12 +8,9 @@
 // is one that does not step; then the shim leaves its session, and may have a new one with another.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <string>
-#include <string_view>
 #include <type_traits>
 #include <unordered_set>
 #include <vector>

@@ -3,12 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "daemon/profile/gpu_model.h"
+#include "tests/folder.h"
 
 namespace heddle::profiles {
 namespace {
@@ -74,11 +73,10 @@ TEST(GpuModelFileTest, EachComplaintNamesFileLineAndRemedy) {
 }
 
 TEST(GpuModelFileTest, TheLongestNameThatFitsIsTheDevices) {
-  char folder[] = "/tmp/heddle-models-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  std::ofstream(std::string(folder) + "/a.toml") << shipped();
-  std::ofstream(std::string(folder) + "/b.toml")
-      << with("gpu = \"NVIDIA H100\"", "gpu = \"NVIDIA H100 NVL\"");
+  const TestFolder made;
+  const std::string& folder = made.path();
+  std::ofstream(folder + "/a.toml") << shipped();
+  std::ofstream(folder + "/b.toml") << with("gpu = \"NVIDIA H100\"", "gpu = \"NVIDIA H100 NVL\"");
   const auto name = [&](const std::string& gpu) {
     const Result<core::DeviceModel> model = find_gpu_model(folder, gpu);
     return model ? model->gpu : model.error().message;
@@ -86,7 +84,6 @@ TEST(GpuModelFileTest, TheLongestNameThatFitsIsTheDevices) {
   EXPECT_EQ(name("NVIDIA H100 80GB HBM3"), "NVIDIA H100");
   EXPECT_EQ(name("NVIDIA H100 NVL"), "NVIDIA H100 NVL");
   EXPECT_NE(name("NVIDIA L4").find("no model of \"NVIDIA L4\"; copy one"), std::string::npos);
-  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

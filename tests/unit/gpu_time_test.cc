@@ -50,8 +50,7 @@ TEST_F(GpuTimeTest, EqualsThatAreSlicedHaveHalfOfItEach) {
 // A client of short launches is told of one in many; what its rows leave of its part is for who is
 // beside it.
 TEST_F(GpuTimeTest, BesideRowsOfShortLaunchesALongOneHasTheRest) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   const TimeNs start = now_;
   post(2, Admission::kSelfStarved);
   for (int i = 0; i < 100; ++i) {

@@ -14,8 +14,7 @@ import table  # noqa: E402
 from harness import beside, md, report  # noqa: E402
 
 
-# Results that no table reads: of tests (trace_predict_test, instructions.py), of sentences, and
-# curves of kernels that policies may be given again.
+# Results that no table reads: of tests (trace_predict_test, instructions.py) and of sentences.
 OF_TESTS = {"predict-others.json", "instructions.json"}
 OF_SENTENCES = {"h100/partitions.json", "h100/resnet101.json", "groups.json",
                 "conformance-h200.txt"}
@@ -43,7 +42,6 @@ class Harness(unittest.TestCase):
 
     def test_results_hold_what_tables_read_and_no_more(self):
         paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
-                 and path.suffix != ".toml"  # swept curves
                  and str(path.relative_to(md.RESULTS)) not in OF_TESTS | OF_SENTENCES | OF_BOTH]
         for path, document in keep.kept(paths).items():
             with self.subTest(path.name):

@@ -172,8 +172,7 @@ TEST_F(MeasureTest, AGapOfAProfileIsOfferedToOthersAtOnce) {
   attach_profiled(1, 250, 2000);
   kernel(1, 0, 77);
   GapWitness witness;
-  bool ok = false;
-  take(core_->set_policy(&witness, now_, ok));
+  use(&witness);
   post(1);
   now_ += 250 * kUs;
   done(1);
@@ -285,14 +284,12 @@ class RunWitness : public Policy {
 };
 
 TEST_F(MeasureTest, RunsOfThoseAboveAreToldWithoutTheirPausesToo) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 77);
   teach(1, 300, 700);
   EXPECT_EQ(core_->view().runs_above().count, 0u) << "nobody below has work";
   RunWitness witness;
-  bool ok = false;
-  take(core_->set_policy(&witness, now_, ok));
+  use(&witness);
   ask(2);
   const RunTimes before = witness.runs;
   EXPECT_NEAR((before.alone_us - before.pauses_us) / static_cast<double>(before.count), 300, 5);
@@ -312,13 +309,11 @@ TEST_F(MeasureTest, RunsOfThoseAboveAreToldWithoutTheirPausesToo) {
 
 // The driver queues so many launches, and then the host launches as fast as the GPU runs them.
 TEST_F(MeasureTest, AHostThatAFullQueueHoldsUpIsSlowedDownByTheGpu) {
-  attach(1, 0);
-  attach(2, 9);
+  attach_both();
   kernel(1, 0, 77);
   teach(1, 50, 50);
   RunWitness witness;
-  bool ok = false;
-  take(core_->set_policy(&witness, now_, ok));
+  use(&witness);
   const auto run = [&](double slower) {
     constexpr int kLaunches = 3000, kQueued = 1024;
     const TimeNs began = now_;

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "daemon/base/json.h"
@@ -14,6 +13,7 @@
 #include "daemon/profile/profile.h"
 #include "daemon/server/config.h"
 #include "daemon/trace/reader.h"
+#include "tests/folder.h"
 
 namespace heddle {
 namespace {
@@ -82,19 +82,14 @@ TEST(Nesting, OfATracesHeaderIsBoundedToo) {
 
 class ReadFile : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::TempDir() + "heddle-files-XXXXXX";
-    folder_ = mkdtemp(name.data());
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   static void expect_refused(const std::string& path, const std::string& why) {
     const auto text = read_file(path, "do so", 1 << 20);
     ASSERT_FALSE(text) << path;
     EXPECT_EQ(text.error().message, path + ": cannot be read: " + why + "; do so");
   }
 
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
 };
 
 TEST_F(ReadFile, RefusesWhatIsNoFileOfText) {

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <memory>
-#include <optional>
 #include <thread>
 #include <vector>
 

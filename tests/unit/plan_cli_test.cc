@@ -2,12 +2,12 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "daemon/cli/plan/plan.h"
 #include "daemon/plan/jobs.h"
+#include "tests/folder.h"
 
 namespace heddle::cli {
 namespace {
@@ -40,18 +40,13 @@ Said heddle(std::vector<std::string> words) {
 
 class PlanCliTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-plan-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
   std::string file(const char* name, const std::string& text) {
     const std::string path = directory_ + "/" + name;
     std::ofstream(path) << text;
     return path;
   }
-  std::string directory_;
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
   std::string miso_ = std::string(HEDDLE_JOBS) + "/miso";
   std::string jobs_ = R"(
 [[job]]

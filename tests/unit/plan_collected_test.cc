@@ -2,8 +2,6 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <cmath>
-#include <filesystem>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -11,6 +9,7 @@
 #include "daemon/plan/judges.h"
 #include "daemon/plan/placements.h"
 #include "daemon/plan/predictor.h"
+#include "tests/folder.h"
 
 namespace heddle::plan {
 namespace {
@@ -31,13 +30,6 @@ double beside(int i, double share, int other, double other_share) {
 
 class CollectedTest : public testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-collected-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   Result<JobTable> read(const std::string& jobs, const std::string& samples) {
     std::ofstream(directory_ + "/jobs.csv") << jobs;
     std::ofstream(directory_ + "/samples.csv") << samples;
@@ -64,7 +56,8 @@ class CollectedTest : public testing::Test {
     EXPECT_TRUE(table) << table.error().message;
     return *table;
   }
-  std::string directory_;
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
 };
 
 TEST_F(CollectedTest, AJobsFiguresAloneAreKnown) {

@@ -1,5 +1,6 @@
 // Pods by the links of the kubelet: in heddle ps, its JSON, the metrics and heddle doctor.
 #include "daemon/cli/pods.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -14,13 +15,6 @@ using nlohmann::json;
 
 class Pods : public ::testing::Test {
  protected:
-  Pods() {
-    char name[] = "/tmp/heddle-pods-XXXXXX";
-    EXPECT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  ~Pods() override { fs::remove_all(folder_); }
-
   void link(const std::string& name) {
     fs::create_symlink("/var/log/pods/gone", folder_ / (name + ".log"));
   }
@@ -32,7 +26,8 @@ class Pods : public ::testing::Test {
     return all[1].value("pod", json());
   }
 
-  fs::path folder_;
+  const TestFolder made_;
+  const fs::path folder_ = made_.path();
   const std::string id_ = std::string(63, '0') + 'a';
   const std::string cgroup_ = "/kubepods.slice/cri-containerd-" + id_ + ".scope";
 };

@@ -1,10 +1,10 @@
 // heddle policy check: errors with file and line, warnings, the tests beside the file.
 #include "daemon/cli/policy/check.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
@@ -15,12 +15,6 @@ namespace fs = std::filesystem;
 
 class PolicyCheckTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-check-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
   std::string save(const std::string& name, const std::string& text) const {
     std::ofstream(folder_ + "/" + name) << text;
     return folder_ + "/" + name;
@@ -46,7 +40,8 @@ class PolicyCheckTest : public ::testing::Test {
   }
   static constexpr const char* kTest =
       "test(\"it loads\", function(t) t.sim { policy = \"p.lua\" } end)\n";
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
 };
 
 TEST_F(PolicyCheckTest, IsSilentOfWhatIsGood) {

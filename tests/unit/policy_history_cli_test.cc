@@ -10,6 +10,7 @@
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/policy/change.h"
 #include "daemon/cli/policy/history.h"
+#include "tests/folder.h"
 
 namespace heddle::cli {
 namespace {
@@ -47,9 +48,8 @@ TEST(LineDiff, ShowsWhatChangedWithWhatIsAround) {
 }
 
 TEST(PolicyWord, ALuaFileThatIsHereIsAPath) {
-  char name[] = "/tmp/heddle-test-XXXXXX";
-  ASSERT_NE(mkdtemp(name), nullptr);
-  const std::filesystem::path before = std::filesystem::current_path(), here = name;
+  const TestFolder folder;
+  const std::filesystem::path before = std::filesystem::current_path(), here = folder.path();
   std::filesystem::current_path(here);
   std::ofstream("mine.lua") << "return policy {}";
   std::filesystem::create_directory("priority");
@@ -59,7 +59,6 @@ TEST(PolicyWord, ALuaFileThatIsHereIsAPath) {
   EXPECT_EQ(policy_named("priority"), "priority");
   EXPECT_EQ(policy_named(""), "");
   std::filesystem::current_path(before);
-  std::filesystem::remove_all(here);
 }
 
 TEST(ExplainClient, IsMeantByItsPidItsIdOrALabelOfItsOwn) {

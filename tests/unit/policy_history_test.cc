@@ -1,13 +1,12 @@
 // What the store remembers of generations: who loaded them, how they ended, and the way back.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
 #include "daemon/policy_store.h"
+#include "tests/folder.h"
 
 namespace heddle {
 namespace {
@@ -18,14 +17,10 @@ using nlohmann::json;
 class PolicyHistoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-history-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     fs::create_directory(folder_ + "/state");
     settings_.directory = folder_;
     restart();
   }
-  void TearDown() override { fs::remove_all(folder_); }
   void restart() { store_.emplace(settings_, folder_ + "/state/quarantined"); }
 
   void save(const std::string& name, const std::string& version) const {
@@ -49,7 +44,8 @@ class PolicyHistoryTest : public ::testing::Test {
   std::string running() const { return store_->show().value("text", "builtin").substr(0, 4); }
   bool differs() const { return store_->status().at("file_differs"); }
 
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
   server::PolicySettings settings_;
   std::optional<FilePolicyStore> store_;
   server::Generation last_;

@@ -11,6 +11,7 @@
 
 #include "daemon/cli/policy/test.h"
 #include "daemon/policy/running.h"
+#include "tests/folder.h"
 
 namespace heddle::cli {
 namespace {
@@ -58,13 +59,6 @@ std::string name_of(const ::testing::TestParamInfo<Mutation>& info) {
 
 class PolicyMutation : public ::testing::TestWithParam<Mutation> {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "heddle-mutation-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   std::string error_of(const std::string& test) {
     const std::string stem = (directory_ / GetParam().policy).replace_extension().string();
     for (const std::string file : {stem + "_test.lua", stem + "_device_test.lua"}) {
@@ -76,7 +70,8 @@ class PolicyMutation : public ::testing::TestWithParam<Mutation> {
     return "no such test";
   }
 
-  fs::path directory_;
+  const TestFolder made_;
+  const fs::path directory_ = made_.path();
 };
 
 TEST_P(PolicyMutation, FailsItsTest) {

@@ -13,6 +13,7 @@
 #include <map>
 
 #include "daemon/policy/culprit.h"
+#include "tests/folder.h"
 #include "tests/unit/fake_gpu.h"
 
 namespace heddle {
@@ -23,13 +24,10 @@ namespace fs = std::filesystem;
 class PolicyStoreTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-policies-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    settings_.directory = name;
+    settings_.directory = made_.path();
     fs::create_directory(settings_.directory + "/lib");
     fs::create_directory(settings_.directory + "/papers");
   }
-  void TearDown() override { fs::remove_all(settings_.directory); }
 
   void save(const std::string& file, const std::string& text) const {
     std::ofstream(settings_.directory + "/" + file) << text;
@@ -60,6 +58,7 @@ class PolicyStoreTest : public ::testing::Test {
     return all;
   }
 
+  const TestFolder made_;
   server::PolicySettings settings_;
 };
 

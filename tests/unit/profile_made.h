@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "daemon/profile/store.h"
+#include "tests/folder.h"
 
 namespace heddle::profiles {
 
@@ -53,13 +54,6 @@ inline std::string lines(std::string text, const std::string& what, const std::s
 
 class ProfileFiles : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/heddle-profile-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    directory_ = name;
-  }
-  void TearDown() override { fs::remove_all(directory_); }
-
   std::string write(const std::string& name, const std::string& text) {
     std::ofstream(directory_ + "/" + name) << text;
     return directory_ + "/" + name;
@@ -82,7 +76,8 @@ class ProfileFiles : public ::testing::Test {
             }};
   }
 
-  std::string directory_;
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
   std::vector<std::string> warnings_;  // of stores
   static constexpr uint32_t kUser = 1000;
 };

@@ -9,26 +9,19 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/profile/profile.h"
 #include "daemon/cli/run/preload.h"
+#include "tests/folder.h"
 
 namespace heddle::cli {
 namespace {
 
 class ProfileNcuTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    char folder[] = "/tmp/heddle-ncu-XXXXXX";
-    ASSERT_NE(mkdtemp(folder), nullptr);
-    folder_ = folder;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ + "/" + name) << text;
     return folder_ + "/" + name;
@@ -40,7 +33,8 @@ class ProfileNcuTest : public ::testing::Test {
     return std::move(text).str();
   }
 
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
 };
 
 TEST_F(ProfileNcuTest, ImportSaysWhatIsThereAndWhatIsMissing) {

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <memory>

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
+
+#include "tests/folder.h"
 
 extern char** environ;
 
@@ -22,17 +22,12 @@ namespace {
 class SimDriverTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char directory[] = "/tmp/heddle-sim-test-XXXXXX";
-    ASSERT_NE(mkdtemp(directory), nullptr);
-    directory_ = directory;
     setenv("HEDDLE_SIM_SOCKET", (directory_ + "/gpu.sock").c_str(), 1);
     setenv("HEDDLE_SIM_LOG", log_path().c_str(), 1);
     setenv("LD_LIBRARY_PATH", HEDDLE_SIM_DIR, 1);
     // As CUDA programs do, these leave what they created to the driver's end.
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
-
   std::string log_path() const { return directory_ + "/log.json"; }
 
   // Starts a program with its output in a pipe.
@@ -91,7 +86,8 @@ class SimDriverTest : public ::testing::Test {
     return {};
   }
 
-  std::string directory_;
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
 };
 
 TEST_F(SimDriverTest, ConformsInBothModes) {

@@ -10,13 +10,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "bench/workloads/driver.h"
+#include "tests/folder.h"
 
 namespace heddle::sim {
 
@@ -146,9 +145,8 @@ struct Program {
 
 // Each has a driver of its own, and so its own hardware queues.
 inline void in_child(const char* queues, const std::function<void(Program&)>& body) {
-  char directory[] = "/tmp/heddle-sim-gate-XXXXXX";
-  ASSERT_NE(mkdtemp(directory), nullptr);
-  setenv("HEDDLE_SIM_SOCKET", (std::string(directory) + "/gpu.sock").c_str(), 1);
+  const TestFolder folder;
+  setenv("HEDDLE_SIM_SOCKET", (folder.path() + "/gpu.sock").c_str(), 1);
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
   if (queues != nullptr) setenv("CUDA_DEVICE_MAX_CONNECTIONS", queues, 1);
   const pid_t pid = fork();
@@ -163,7 +161,6 @@ inline void in_child(const char* queues, const std::function<void(Program&)>& bo
   int status = -1;
   waitpid(pid, &status, 0);
   EXPECT_EQ(status, 0);
-  std::filesystem::remove_all(directory);
 }
 
 }  // namespace heddle::sim

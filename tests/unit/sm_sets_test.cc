@@ -1,7 +1,5 @@
 // Which SMs launches run on: KRISP's Algorithm 1, the curve of a kernel, and what the core makes of
 // them.
-#include <bit>
-#include <cmath>
 #include <utility>
 
 #include "daemon/core/placement.h"
@@ -156,11 +154,6 @@ class SmSets : public CoreTest {
     Config config;
     config.mps = true;
     reset(config);
-  }
-  void use(Policy* policy) {
-    bool ok = false;
-    take(core_->set_policy(policy, now_, ok));
-    ASSERT_TRUE(ok);
   }
   void attach_split(ClientId id, int priority, uint32_t sm_set = 0) {
     Event e(EventKind::kAttached, now_, id);

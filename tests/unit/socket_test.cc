@@ -14,7 +14,6 @@
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <string>
@@ -23,6 +22,7 @@
 #include <vector>
 
 #include "ipc/layout.h"
+#include "tests/folder.h"
 
 namespace heddle::ipc {
 namespace {
@@ -32,7 +32,6 @@ class Socket : public testing::Test {
   Socket() : path_(directory_ + "/s") {}
   ~Socket() override {
     for (const int fd : fds_) close(fd);
-    std::filesystem::remove_all(directory_);
   }
 
   int keep(int fd) {
@@ -48,10 +47,8 @@ class Socket : public testing::Test {
     return {client, keep(accept4(server, nullptr, nullptr, SOCK_CLOEXEC))};
   }
 
-  std::string directory_ = [] {
-    char name[] = "/tmp/heddle-ipc-XXXXXX";
-    return std::string(mkdtemp(name));
-  }();
+  const TestFolder made_;
+  const std::string directory_ = made_.path();
   std::string path_;
   std::vector<int> fds_;
 };

@@ -2,7 +2,6 @@
 // other, for the core sees starts and ends only now and then.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <random>
 
 #include "daemon/sim/virtual.h"

@@ -13,6 +13,7 @@
 #include "bench/virtual/validate.h"
 #include "daemon/trace/encoder.h"
 #include "daemon/trace/replay.h"
+#include "tests/folder.h"
 #include "tests/sanitized.h"
 
 namespace heddle::bench {
@@ -48,14 +49,10 @@ blocks = 264
 class VirtualTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    char name[] = "/tmp/heddle-virtual-XXXXXX";
-    ASSERT_NE(mkdtemp(name), nullptr);
-    folder_ = name;
     options_.policy_directory = HEDDLE_POLICIES;
     options_.seed = 7;
     write(kPair);
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   void write(const std::string& scenario) {
     options_.scenario = folder_ + "/s.toml";
@@ -69,7 +66,8 @@ class VirtualTest : public ::testing::Test {
     return one.at("value").get<double>();
   }
 
-  std::string folder_;
+  const TestFolder made_;
+  const std::string folder_ = made_.path();
   VirtualOptions options_;
 };
 

@@ -1,4 +1,5 @@
 #include "daemon/server/watchdog.h"
+#include "tests/folder.h"
 
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -14,9 +15,8 @@ namespace heddle::server {
 namespace {
 
 TEST(WatchdogTest, TellsTheManagerOnlyWhileTheLoopTurns) {
-  char folder[] = "/tmp/heddle-watchdog-XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  const std::string path = std::string(folder) + "/notify";
+  const TestFolder folder;
+  const std::string path = folder.path() + "/notify";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   memcpy(address.sun_path, path.c_str(), path.size());
@@ -43,8 +43,6 @@ TEST(WatchdogTest, TellsTheManagerOnlyWhileTheLoopTurns) {
   EXPECT_EQ(Watchdog().turn_ms(), 0u);
   unsetenv("NOTIFY_SOCKET");
   close(fd);
-  unlink(path.c_str());
-  rmdir(folder);
 }
 
 }  // namespace

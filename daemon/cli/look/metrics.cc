@@ -8,7 +8,6 @@
 #include <cstring>
 #include <iostream>
 #include <map>
-#include <sstream>
 #include <vector>
 
 #include "daemon/base/replace_file.h"

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstdio>
 #include <iostream>
-#include <iterator>
 
 #include "daemon/base/json.h"
 #include "daemon/base/read_file.h"

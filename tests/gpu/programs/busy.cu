@@ -1,7 +1,6 @@
 // The latency-critical neighbour of the programs under test: kernels of about 300 µs with gaps of
 // about 700 µs, for as long as its standard input stays open. Every 200 of them it rests,
 // so that exclusive.lua lets others run too. Prints "ready" after the first.
-#include <chrono>
 
 #include "program.h"
 
