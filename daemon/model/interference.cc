@@ -60,6 +60,7 @@ double weight(const Use& use, Channel channel, const DeviceModel& device) {
 
 struct Others {
   double use = 0, weight = 0;
+  double shared = 0;  // the largest part of the victim's SMs that one of them may use
   bool known = false;
 };
 
@@ -279,24 +280,24 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who takes turns with
+// What those that share each channel with the victim ask of it together. Who takes turns with
 // another is not beside it.
-Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
-              double& shared) {
-  Others others;
-  for (size_t j = 0; j < mixes.size(); ++j) {
-    const Mix& m = mixes[j];
-    if (j == victim || m.use[channel] < 0) continue;
-    const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    const double part_beside = slots_beside(mixes[victim], m, device).beside;
-    if (part <= 0 || part_beside <= 0) continue;
-    const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
-    others.use += known(use[channel]) * part_beside;
-    others.weight += use[channel] > 0 ? weight(use, channel, device) * part_beside : 0;
-    others.known = true;
-    shared = std::max(shared, part);
+using AllOthers = std::array<Others, kChannels>;
+void add_beside(AllOthers& others, std::span<const Mix> mixes, size_t victim, size_t other,
+                double part_beside, const DeviceModel& device) {
+  const Mix& m = mixes[other];
+  const double overlapping = overlap(mixes[victim], m, device);
+  const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, other), device);
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    const double part = is_of_device(channel) ? 1 : overlapping;
+    if (m.use.of[i] < 0 || part <= 0 || part_beside <= 0) continue;
+    Others& o = others[i];
+    o.use += known(use.of[i]) * part_beside;
+    o.weight += use.of[i] > 0 ? weight(use, channel, device) * part_beside : 0;
+    o.known = true;
+    o.shared = std::max(o.shared, part);
   }
-  return others;
 }
 
 }  // namespace
@@ -321,11 +322,13 @@ SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) 
 Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device) {
   Prediction out;
   const Mix& v = mixes[victim];
+  AllOthers all_others;
   for (size_t i = 0; i < mixes.size(); ++i) {
     if (i == victim) continue;
     const Slots s = slots_beside(v, mixes[i], device);
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
+    add_beside(all_others, mixes, victim, i, s.beside, device);
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
@@ -337,8 +340,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   for (size_t i = 0; i < kChannels; ++i) {
     const auto channel = static_cast<Channel>(i);
     if (crowded.of[i] < 0 || (channel == Channel::kL2Capacity && own.dram_cold >= 0)) continue;
-    double shared = 0;  // of its SMs
-    const Others others = beside(mixes, victim, channel, device, shared);
+    const Others& others = all_others[i];
     if (!others.known) continue;
     double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
     if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
@@ -348,7 +350,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
         continue;
       }
     }
-    if (shared < 1 && !few_waves) by = 1 / (1 - shared + shared / by);
+    if (others.shared < 1 && !few_waves) by = 1 / (1 - others.shared + others.shared / by);
     out.by[i] = by;
   }
   double sum = 0;
@@ -368,7 +370,8 @@ float use_from_probe(Channel channel, double neighbour_use, double stretched,
   const auto at = [&](double use) {
     Use u;
     u[channel] = static_cast<float>(use);
-    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), true}, device);
+    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), 1, true},
+                   device);
   };
   double low = 0, high = 1;
   if (stretched >= at(high)) return 1;
