@@ -232,10 +232,10 @@ Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
 struct Waves {
   double count, block_us, gap_us;
 
-  Waves(const Mix& m, uint32_t per_sm, const DeviceModel& device)
+  Waves(const Mix& m, double us, uint32_t per_sm, const DeviceModel& device)
       : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device).get())),
         gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
-    block_us = (m.duration_us - gap_us) / std::max(1.0, std::ceil(count));
+    block_us = (us - gap_us) / std::max(1.0, std::ceil(count));
   }
 };
 
@@ -244,10 +244,20 @@ struct Slots {
   double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
 };
 
+// How long a launch of the kernel takes if all data of the other goes through the L2 before it.
+double us_after(const Mix& other, const Mix& kernel, const DeviceModel& device) {
+  const Use use = use_on_its_sms(kernel, device);
+  const double own = known(use[Channel::kL2Capacity]);
+  const double both = own + known(other.use[Channel::kL2Capacity]);
+  return kernel.duration_us * stretch(use_in_l2(use, own, device), use_in_l2(use, both, device),
+                                      Channel::kDram, {}, device);
+}
+
 // A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
-// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
-// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
-// run in what is left, in more waves, if that is faster.
+// all fit take turns, and have one period: in it the slots are filled by both, each after the other
+// has gone through the L2. A kernel of one wave is resident as a whole. If it leaves no slot, the
+// victim waits for its end; else the victim may run in what is left, in more waves, if that is
+// faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
@@ -259,13 +269,14 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
                        (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
   const double left = 1 - taken;
   SlotLimit limit;
-  const Waves own(victim, c.alone, device);
-  const Waves its(other, blocks_alone(other.shape, device, limit), device);
+  const double own_us = us_after(other, victim, device), its_us = us_after(victim, other, device);
+  const Waves own(victim, own_us, c.alone, device);
+  const Waves its(other, its_us, blocks_alone(other.shape, device, limit), device);
   if (taken <= 0 || own.count <= left + kRounding) return out;
   out.beside = 0;
-  if (left <= 0) out.waits_for_us = other.duration_us;
+  if (left <= 0) out.waits_for_us = its_us;
   const double filled_us = own.count * own.block_us + its.count * its.block_us;
-  const auto [shorter_us, longer_us] = std::minmax(victim.duration_us, other.duration_us);
+  const auto [shorter_us, longer_us] = std::minmax(own_us, its_us);
   const bool whole = its.count <= 1;
   const double in_turn = whole && left <= 0 ? 1 : kInTurn;
   double period_us = std::max(filled_us, longer_us + in_turn * shorter_us);

@@ -382,6 +382,18 @@ TEST(InterferenceTest, TheL2IsLostToWhoGoesThroughItMeanwhile) {
   EXPECT_LT(beside(1000), 1.25);
 }
 
+// Beside itself, each in two waves of all SMs: alone it finds its data in the L2.
+TEST(InterferenceTest, KernelsThatTakeTurnsTakeTheL2FromEachOther) {
+  const auto beside_itself = [](float l2) {
+    Mix a = filling(264, 20);
+    a.use.dram_cold = a.use[Channel::kDram] = 1.8F;
+    a.use[Channel::kL2Capacity] = l2;
+    return slowdown(a, a);
+  };
+  EXPECT_NEAR(beside_itself(0.4F), 2, 0.1) << "the L2 holds what both go through";
+  EXPECT_NEAR(beside_itself(0.7F), 2 * 1.8, 0.3) << "it comes from the DRAM each time";
+}
+
 TEST(InterferenceTest, APredictionIsFiniteWhateverTheLaunches) {
   Mix nowhere = filling(132, 10);
   nowhere.shape.smem_bytes = 1 << 20;
