@@ -14,6 +14,9 @@ constexpr double kElsewhere = 0.4;
 // Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
 // no slots for, at the least. Fitted to the same pairs.
 constexpr double kInTurn = 0.5;
+// A neighbour that leaves a kernel some slots, and stays for so many of its launches, slows it by
+// nobody knows how much: of pairs that the constants were fitted to, the worst by far.
+constexpr double kLongStay = 4;
 constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
@@ -242,6 +245,7 @@ struct Waves {
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
+  bool known = true;
 };
 
 // How long a launch of the kernel takes if all data of the other goes through the L2 before it.
@@ -264,7 +268,8 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   const SmCount its_sms = sms_of(other, device);
   const Company c = company(victim.shape, other.shape, its_sms, device);
   // Of the victim's slots, while the other is resident.
-  const double taken = overlap(victim, other, device) *
+  const double overlapping = overlap(victim, other, device);
+  const double taken = overlapping *
                        std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
                        (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
   const double left = 1 - taken;
@@ -284,6 +289,7 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
     const double waves = std::max(std::ceil(own.count), own.count / left);
     const double beside_us = waves * own.block_us + own.gap_us;
     if (beside_us <= period_us) out.beside = left;
+    out.known = overlapping < 1 || other.duration_us < kLongStay * victim.duration_us;
     period_us = std::min(period_us, beside_us);
   }
   const double alone_us = std::max(victim.duration_us, 1.0);
@@ -339,6 +345,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
     const Slots s = slots_beside(v, mixes[i], device);
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
+    out.known = out.known && s.known;
     add_beside(all_others, mixes, victim, i, s.beside, device);
   }
   SlotLimit limit;
