@@ -90,7 +90,7 @@ def ended(result):
     return {row: {"jobs": len(all_us := of["online"] + of["offline"]),
                   "jct_s": statistics.mean(all_us) / 1e6,
                   **{f"{kind}_s": statistics.mean(us) / 1e6 for kind, us in of.items()}}
-            for row, of in rows.items() if not row.startswith("alone/")}
+            for row, of in rows.items() if not row.startswith(("alone/", "oracle"))}
 
 
 def run_duration(bench):

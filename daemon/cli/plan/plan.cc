@@ -159,7 +159,7 @@ json plan_json(const plan::Plan& p, const std::vector<plan::PlannedJob>& jobs) {
   bool limited = false;
   for (const plan::Assigned& a : p.jobs) {
     const plan::Slice& slice = p.layout[a.slice];
-    limited |= a.share < 1;
+    limited = limited || a.share < 1;
     list.push_back({{"job", jobs[a.job].name},
                     {"kind", jobs[a.job].online ? "online" : "offline"},
                     {"slice", slice.profile->name},
