@@ -115,7 +115,7 @@ BudgetVerdict Promises::afford(const Client& by, uint32_t kernel, double us, SmS
     const Price p = price(*victim, by, kernel, us, set, gap_for(*victim, 0));
     const Account& account = victim->promise.account;
     if (p.known && account.affords(account.corrected(by.id, p))) continue;
-    return {false, victim->id, p.channel};
+    return {false, victim->id, p.channel, p.known};
   }
   return {};
 }

@@ -400,6 +400,7 @@ TEST_F(BudgetTest, ANeighbourWhoseCostNobodyKnowsDoesNotJoin) {
     work(200);
     ask(kNeighbour);
     EXPECT_EQ(policy_.last.fits, !leaves_some);
+    EXPECT_EQ(policy_.last.known, !leaves_some);
   }
   post(kNeighbour);
   ask(kNeighbour, 1);
