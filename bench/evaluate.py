@@ -5,7 +5,8 @@ NAME.ncu.csv): those that its constants were fitted to, and others, of other ker
     evaluate.py --run FITTED.json OTHERS.json    writes results/pairs/evaluation.json, no GPU
     evaluate.py --table                          prints it; bench/table.py has it as `estimator`
 
-A pair counts twice: each of the two is a victim once. Buckets are of measured slowdown.
+A pair counts twice: each of the two is a victim once. Buckets are of measured slowdown. Where the
+estimator says unknown, there is no error of it, and nobody is put together.
 """
 
 import argparse
@@ -104,10 +105,11 @@ def methods(fitted):
 def bucket_rows(rows, method):
     found = []
     for low, high in BUCKETS:
-        errors = [(method(row) - row["measured"], row["measured"]) for row in rows
-                  if low <= row["measured"] < high]
+        said = [(method(row), row["measured"]) for row in rows if low <= row["measured"] < high]
+        errors = [(slowdown - measured, measured) for slowdown, measured in said
+                  if slowdown is not None]
         count = max(1, len(errors))
-        found.append({"count": len(errors),
+        found.append({"count": len(said), "unknown": len(said) - len(errors),
                       "within_5": sum(abs(e) <= 0.05 * m for e, m in errors) / count,
                       "within_10": sum(abs(e) <= 0.10 * m for e, m in errors) / count,
                       "mean_error": sum(abs(e) for e, _ in errors) / count})
@@ -137,7 +139,7 @@ def usher(row):
     return total("occupancy_pct") < 100 and total("dram_pct") < 100
 
 
-RULES = {"the estimator, below 1.1": lambda row: row["estimator"] < SAFE,
+RULES = {"the estimator, below 1.1": lambda row: (row["estimator"] or SAFE) < SAFE,
          "Orion's rule": orion, "Usher's rule": usher}
 
 
@@ -151,7 +153,7 @@ def rule_row(rows, rule):
 # ---- which pairs ---------------------------------------------------------------------------------
 
 def stp(pair, key):
-    return sum(1 / s for s in pair[key])
+    return sum(1 / (s or math.inf) for s in pair[key])
 
 
 def tau(a, b):
@@ -205,12 +207,13 @@ def tables():
         mean = {k: sum(b[k] for b in buckets) / len(buckets) for k in ("within_5", "within_10")}
         cells.append([method, *(f"{b['within_5']:.0%} / {b['within_10']:.0%}" for b in buckets),
                       f"{mean['within_5']:.0%} / {mean['within_10']:.0%}",
-                      *(f"{b['mean_error']:.2f}" for b in buckets)])
+                      *(f"{b['mean_error']:.2f}" for b in buckets),
+                      str(sum(b["unknown"] for b in buckets))])
     counts = [b["count"] for b in next(iter(held["methods"].values()))]
     names = ["< 1.1", "1.1–1.5", "> 1.5"]
     estimator = markdown(["within 5 % / 10 % of the measured slowdown",
                           *(f"{n} ({c})" for n, c in zip(names, counts)), "mean of the three",
-                          *(f"mean error, {n}" for n in names)], cells)
+                          *(f"mean error, {n}" for n in names), "unknown"], cells)
     rules = markdown(["a victim beside another, all SMs", "said to be harmless", "of those harmful",
                       "harmless, and refused"],
                      [[r, f"{v['safe']} of {v['count']}", f"{v['false_safe']}",

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Job results: runs `heddle plan` (predict, placements, simulate), and has the tables of JOBS.md.
+"""Job results: runs `heddle plan` (predict, placements, simulate) and one scenario in virtual time,
+and has the tables of JOBS.md.
 
     jobs.py [--heddle dist/bin/heddle]   writes results/jobs/*.json (a few minutes, no GPU), which
                                          keep.py makes small
@@ -9,6 +10,7 @@ Everything that simulate says is simulated. No figure of it stands in a table wi
 
 import argparse
 import json
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +23,13 @@ TABLES = Path(__file__).resolve().parent.parent / "profiles" / "jobs"
 # The forest's settings were chosen on seeds 1 to 5: the figures are of others.
 PREDICT_SEED = "11"
 MAIN = ["default", "mps", "miso", "miger", "mmk", "heddle-fcfs", "heddle"]
+# MMK's test bed, on one GPU: 60 jobs, an arrival every 40 s.
+BED = ["--online", "40", "--offline", "20", "--gpus", "1", "--interval", "40", "--seeds", "20"]
+BED_ROWS = ["default", "mps", "mmk-no-ks", "mmk", "heddle", "miso", "miger"]
+# MMK's DURATION, which its paper does not print, by the policy itself in virtual time.
+DURATION = ["virtual", "come_and_go.toml", "--pair", "calm", "--seed", "1", "--block-s", "600",
+            "--policies", ",".join([*(f"mmk:duration_us={us}@mps" for us in (
+                100, 1000, 20000, 1000000)), "gapfill@mps", "auto@mps"])]
 PAPER_LEARNERS = {"svr": "27.2 / 27.08", "linear": "21.7 / 20.01", "perceptron": "11.1 / 4.65",
                   "forest": "3.60 / 3.51"}
 
@@ -41,6 +50,7 @@ def commands():
                                     PREDICT_SEED]
         found["simulate-h100-60"] = ["simulate", "--data", str(TABLES / "h100"), "--policy",
                                      ",".join(MAIN), "--interval", "60"]
+    found["testbed-60"] = [*simulate, *BED, "--policy", ",".join(BED_ROWS)]
     for interval in ("40", "60", "80"):
         found[f"simulate-{interval}"] = [*simulate, "--interval", interval]
     for error in ("0", "3.5", "10", "20"):
@@ -67,6 +77,35 @@ def run(heddle, only):
             document["mode"] = "computed"
         report.write(document, JOBS / f"{name}.json")
         print(name, flush=True)
+
+
+def ended(result):
+    """Of each row the jobs that ended and the mean seconds from their arrival."""
+    online = {job["name"] for job in result["jobs"] if job["role"] == "latency"}
+    rows = {}
+    for block in result["raw"]:
+        of = rows.setdefault(block["row"], {"online": [], "offline": []})
+        for name, job in block["jobs"].items():
+            of["online" if name in online else "offline"] += job["us"]
+    return {row: {"jobs": len(all_us := of["online"] + of["offline"]),
+                  "jct_s": statistics.mean(all_us) / 1e6,
+                  **{f"{kind}_s": statistics.mean(us) / 1e6 for kind, us in of.items()}}
+            for row, of in rows.items() if not row.startswith(("alone/", "oracle"))}
+
+
+def run_duration(bench):
+    raw = JOBS / "duration.raw"
+    scenario = TABLES.parents[1] / "bench" / "scenarios" / DURATION[1]
+    try:
+        subprocess.run([bench, DURATION[0], scenario, *DURATION[2:], "--json", raw],
+                       capture_output=True, check=True)
+        rows = ended(json.loads(raw.read_text()))
+    finally:
+        raw.unlink(missing_ok=True)
+    document = {"benchmark": "jobs-duration", "mode": "simulated", "rows": rows,
+                "command": "heddle-bench " + " ".join(DURATION)}
+    (JOBS / "duration.json").write_text(json.dumps(document, indent=1) + "\n")
+    print("duration", flush=True)
 
 
 def load(name):
@@ -177,6 +216,15 @@ def placements_table():
                      f"{len(common)} rounds whose sides have SMs in common"], rows)
 
 
+def duration_table():
+    document = load("duration")
+    if not document:
+        return NO_RESULT
+    rows = [[row, *(f"{of[key]:.2f}" for key in ("jct_s", "online_s", "offline_s")),
+             str(of["jobs"])] for row, of in document["rows"].items()]
+    return markdown(["simulated", "JCT, s", "of online jobs", "offline", "jobs"], rows)
+
+
 def tables():
     ablation = ["mmk-7g", "mmk-no-ks", "mmk"]
     return {"predict-parvagpu": predict_table("predict-parvagpu"),
@@ -185,6 +233,8 @@ def tables():
             **{f"simulate-{i}": simulate_table(f"simulate-{i}", MAIN) for i in ("40", "60", "80")},
             "simulate-miso-60": simulate_table("simulate-miso-60", MAIN),
             "simulate-h100-60": simulate_table("simulate-h100-60", MAIN),
+            "testbed-60": simulate_table("testbed-60", BED_ROWS),
+            "duration-simulated": duration_table(),
             "ablation": simulate_table("simulate-60", ablation),
             "cdf": cdf_table("simulate-60"), "error": error_table(), "pairs": pairs_table(),
             "placements": placements_table()}
@@ -197,6 +247,8 @@ def main():
     parser.add_argument("--heddle", default="dist/bin/heddle")
     options = parser.parse_args()
     run(options.heddle, options.only)
+    if "duration".startswith(options.only):
+        run_duration(f"{options.heddle}-bench")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,10 @@
 -- combined.lua: priority, then interference budgets, then a size in SMs for each kernel.
 --
+-- Typical use: the runs of a service in a closed loop keep their rule's slowdown_max, and best
+-- effort asks. On a GPU all 24 blocks did, at 1.07 to 1.08 of 1.10 (bench/SIZES_AND_BUDGETS.md).
+-- Sizes gain it nothing there or, simulated, in combined_sizes_test.lua. Where requests wait for
+-- each other, use auto.lua: it holds them, and needs no profile.
+--
 -- Three questions in this order, each from policies/lib, and each says why.
 -- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
 -- 2. On how many SMs would it go beside them? On fence_sm at most, or on the least at which it

@@ -187,3 +187,26 @@ test("a graph is held to its limit by its metrics", function(t)
   local none, much = launches(), launches { dram_pct = 60 }
   t.ok(much < none / 3, much .. " launches, and " .. none .. " of which nobody knows the use")
 end)
+
+-- Its blocks leave 32 SMs for five launches of the client. With metrics the estimator says that it
+-- cannot say; without, the launch costs half of its time until runs say better.
+test("a measured launch whose cost nobody knows waits for a pause", function(t)
+  local function launches(metrics)
+    local s = t.sim { policy = "ipc_budget.lua", mps = true, params = { fence_sm = 0 } }
+    s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
+    s:client { name = "be", priority = 9 }
+    s:loop { client = "be", us = 2000, blocks = 100, kernel = "be", metrics = metrics, count = 8 }
+    s:run(30000)
+    s:loop { client = "lc", us = 400, gap_us = 20, blocks = 264, kernel = "lc", metrics = metrics,
+             at = 30000 }
+    s:run(100000)
+    s:loop { client = "be", us = 2000, blocks = 100, kernel = "be", metrics = metrics }
+    local now = s:at(132000)
+    if metrics then now:expect { waiting = "be", reason = "interference: unknown" } end
+    s:run(500000)
+    return s:stats("be").launches - 8
+  end
+  local unmeasured, measured = launches(nil), launches { ipc = 1 }
+  t.ok(unmeasured > 10, unmeasured .. " launches without metrics")
+  t.below(measured, unmeasured / 4, "launches with metrics, by the starvation bound")
+end)

@@ -51,6 +51,7 @@ class Scenario:
             self.file, self.pair = self.file.parent.with_suffix(".toml"), ["--pair", self.name]
         self.out = options.out / series
         self.path = self.out / f"{self.name}.json"
+        self.profiles = self.out / "profiles" / self.name
         self.plan = json.loads(subprocess.run(self.command("--plan"), text=True, check=True,
                                               stdout=subprocess.PIPE).stdout)
         self.limit_s = options.scenario_s or SERIES[series].get("scenario_s", float("inf"))
@@ -70,6 +71,8 @@ class Scenario:
                  "--device", self.options.device]
         if self.skips_alone:
             words.append("--skip-alone")
+        if self.profiles.exists():
+            words += ["--profiles", self.profiles]
         for key in ("policies", "baselines", "repetitions", "block_s", "seed"):
             value = self.setting(key)
             if value is not None:
@@ -88,6 +91,30 @@ class Scenario:
     def used_s(self):
         return sum(session.get("wall_s", 0) for session in self.result.get("sessions", []))
 
+    def learn_s(self):
+        """What its programs' profiles may still take."""
+        if self.profiles.exists() or self.options.device != "auto":
+            return 0
+        return SERIES[self.series].get("learn_s", 0)
+
+    def learn(self):
+        """False if a program's profile is not there: no policy would give it sizes."""
+        verbs = [verb for verb in SERIES[self.series].get("learn", [])
+                 if verb != "probe" or self.options.device == "auto"]  # it needs a GPU
+        if self.profiles.exists() or not verbs or self.options.device == "virtual":
+            return True
+        found = self.profiles.with_suffix(".part")
+        shutil.rmtree(found, ignore_errors=True)
+        found.mkdir(parents=True)
+        bench = self.options.dist / "bin/heddle-bench"
+        status = run([bench, "learn", self.file, *self.pair, "--device", self.options.device,
+                      "--profiles", found, *(f"--{verb}" for verb in verbs)])
+        if status == 130:
+            raise KeyboardInterrupt
+        if status == 0:
+            found.rename(self.profiles)
+        return status == 0
+
     def load_s(self):
         loads = [s["prepared_s"] for s in self.result.get("sessions", []) if "prepared_s" in s]
         device, processes = self.options.device, self.plan["processes"]
@@ -102,7 +129,7 @@ class Scenario:
         wanted = self.plan["repetitions"] * self.plan["parts"]
         repetition_s = self.plan["blocks_s"] / wanted
         profiled = 0 if self.skips_alone else self.plan["jobs"]
-        extra_s = self.load_s() + PROFILE_JOB_S * profiled + END_S
+        extra_s = self.learn_s() + self.load_s() + PROFILE_JOB_S * profiled + END_S
         missing = min(ENOUGH * self.plan["parts"], wanted) - self.repetitions
         least = extra_s + max(1, missing) * repetition_s
         left = min(extra_s + (wanted - self.repetitions) * repetition_s,
@@ -113,6 +140,10 @@ class Scenario:
 
     def measure(self, seconds):
         """False if something broke."""
+        begin = time.monotonic()
+        if not self.learn():
+            return False
+        seconds = max(END_S, seconds - (time.monotonic() - begin))  # a repetition at least
         command = self.command("--json", self.path)
         if self.options.device != "virtual":
             command += ["--skip-outputs"] * self.options.skip_outputs

@@ -55,6 +55,7 @@ struct Price {
   Channel channel = Channel::kSlots;
   double time_us = 0;     // of the launch's own: what no gap holds; all of it if one does
   bool fits_gap = false;  // predicted to end before its client comes back: it costs nothing
+  bool known = true;      // false: nobody can say what it costs, at most all of its time
 };
 
 // What a neighbour's launches really cost, over what was predicted: of sums, so that what a launch

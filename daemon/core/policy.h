@@ -97,6 +97,7 @@ struct BudgetVerdict {
   bool fits = true;
   ClientId victim = 0;
   Channel channel = Channel::kSlots;
+  bool known = true;  // false: it does not fit because nobody can say what it costs
 };
 
 // What a policy may read inside a hook.

@@ -3,12 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 
 namespace heddle::core {
 namespace {
 
 // Of a kernel, or beside a client, of which nothing is known: both have half of the GPU.
 constexpr double kUnknownSlowdown = 2;
+// Where the estimator cannot say: such a launch joins nobody. One that goes all the same (the
+// bound) costs all of its time.
+constexpr double kAnySlowdown = std::numeric_limits<double>::infinity();
 // A kernel's use is computed anew once its duration has moved by that part.
 constexpr double kUseApart = 0.1;
 constexpr size_t kMixesMax = 16;  // clients at work whose mixes count
@@ -71,11 +75,13 @@ Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, d
     const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
     if (blocked || (mixes[0].use.any_known() && mixes[1].use.any_known())) {
       const double unknown = !blocked && k != nullptr ? k->unknown() : 0;
-      entry.slowdown = p.slowdown + unknown * (kUnknownSlowdown - p.slowdown);
+      const double slowdown = p.slowdown + unknown * (kUnknownSlowdown - p.slowdown);
+      entry.slowdown = p.known ? slowdown : kAnySlowdown;
       entry.channel = p.binds;
     }
   }
-  return {beside_us * (1 - 1 / entry.slowdown), entry.channel, beside_us};
+  const bool known = entry.slowdown != kAnySlowdown;
+  return {beside_us * (1 - 1 / entry.slowdown), entry.channel, beside_us, false, known};
 }
 
 // Work of the client goes to the GPU.
@@ -107,13 +113,14 @@ BudgetVerdict Promises::afford(const Client& by, uint32_t kernel, double us, SmS
   for (const Client* victim : roster_.above(by.rule.priority)) {
     if (!victim->promise.account.promised()) continue;
     const Price p = price(*victim, by, kernel, us, set, gap_for(*victim, 0));
-    if (victim->promise.account.affords(victim->promise.account.corrected(by.id, p))) continue;
-    return {false, victim->id, p.channel};
+    const Account& account = victim->promise.account;
+    if (p.known && account.affords(account.corrected(by.id, p))) continue;
+    return {false, victim->id, p.channel, p.known};
   }
   return {};
 }
 
-// By the mixes of all that are at work.
+// By the mixes of all that are at work; infinite where the estimator cannot say.
 double Promises::slowdown(const Client& victim) const {
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
@@ -124,7 +131,8 @@ double Promises::slowdown(const Client& victim) const {
     mixes[count] = c->promise.mix.mix();
     mixes[count++].sm_set = c->runs_on();
   }
-  return predict({mixes.data(), count}, 0, model_).slowdown;
+  const Prediction p = predict({mixes.data(), count}, 0, model_);
+  return p.known ? p.slowdown : kAnySlowdown;
 }
 
 double Promises::channel_left(Channel channel) const {

@@ -29,7 +29,7 @@ class Promises {
   // Whether all promises above the client can afford a launch of it that is predicted to take `us`.
   BudgetVerdict afford(const Client& by, uint32_t kernel, double us, SmSet set);
 
-  // Predicted, beside all that are at work.
+  // Predicted, beside all that are at work; infinite: the estimator cannot say.
   double slowdown(const Client& victim) const;
   // What those leave of the channel, of its nominal peak.
   double channel_left(Channel channel) const;

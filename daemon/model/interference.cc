@@ -14,6 +14,9 @@ constexpr double kElsewhere = 0.4;
 // Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
 // no slots for, at the least. Fitted to the same pairs.
 constexpr double kInTurn = 0.5;
+// A neighbour that leaves a kernel some slots, and stays for so many of its launches, slows it by
+// nobody knows how much: of pairs that the constants were fitted to, the worst by far.
+constexpr double kLongStay = 4;
 constexpr double kRounding = 1e-9;       // of a sum of shares
 constexpr uint32_t kRegisterUnit = 256;  // of a warp's registers
 constexpr uint32_t kWarp = 32;
@@ -60,6 +63,7 @@ double weight(const Use& use, Channel channel, const DeviceModel& device) {
 
 struct Others {
   double use = 0, weight = 0;
+  double shared = 0;  // the largest part of the victim's SMs that one of them may use
   bool known = false;
 };
 
@@ -231,40 +235,53 @@ Use use_on_its_sms(const Mix& m, const DeviceModel& device) {
 struct Waves {
   double count, block_us, gap_us;
 
-  Waves(const Mix& m, uint32_t per_sm, const DeviceModel& device)
+  Waves(const Mix& m, double us, uint32_t per_sm, const DeviceModel& device)
       : count(m.shape.blocks / (std::max(1.0, 1.0 * per_sm) * sms_of(m, device).get())),
         gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
-    block_us = (m.duration_us - gap_us) / std::max(1.0, std::ceil(count));
+    block_us = (us - gap_us) / std::max(1.0, std::ceil(count));
   }
 };
 
 struct Slots {
   double stretch = 1, waits_for_us = 0;
   double beside = 1;  // the part of its slots that it has beside the other; 0: they take turns
+  bool known = true;
 };
 
+// How long a launch of the kernel takes if all data of the other goes through the L2 before it.
+double us_after(const Mix& other, const Mix& kernel, const DeviceModel& device) {
+  const Use use = use_on_its_sms(kernel, device);
+  const double own = known(use[Channel::kL2Capacity]);
+  const double both = own + known(other.use[Channel::kL2Capacity]);
+  return kernel.duration_us * stretch(use_in_l2(use, own, device), use_in_l2(use, both, device),
+                                      Channel::kDram, {}, device);
+}
+
 // A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
-// all fit take turns, and have one period: in it the slots are filled by both. A kernel of one wave
-// is resident as a whole. If it leaves no slot, the victim waits for its end; else the victim may
-// run in what is left, in more waves, if that is faster.
+// all fit take turns, and have one period: in it the slots are filled by both, each after the other
+// has gone through the L2. A kernel of one wave is resident as a whole. If it leaves no slot, the
+// victim waits for its end; else the victim may run in what is left, in more waves, if that is
+// faster.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
   const SmCount its_sms = sms_of(other, device);
   const Company c = company(victim.shape, other.shape, its_sms, device);
   // Of the victim's slots, while the other is resident.
-  const double taken = overlap(victim, other, device) *
+  const double overlapping = overlap(victim, other, device);
+  const double taken = overlapping *
                        std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
                        (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
   const double left = 1 - taken;
   SlotLimit limit;
-  const Waves own(victim, c.alone, device);
-  const Waves its(other, blocks_alone(other.shape, device, limit), device);
+  const double own_us = us_after(other, victim, device), its_us = us_after(victim, other, device);
+  const Waves own(victim, own_us, c.alone, device);
+  const Waves its(other, its_us, blocks_alone(other.shape, device, limit), device);
   if (taken <= 0 || own.count <= left + kRounding) return out;
   out.beside = 0;
-  if (left <= 0) out.waits_for_us = other.duration_us;
+  if (left <= 0) out.waits_for_us = its_us;
   const double filled_us = own.count * own.block_us + its.count * its.block_us;
-  const auto [shorter_us, longer_us] = std::minmax(victim.duration_us, other.duration_us);
+  const auto [shorter_us, longer_us] = std::minmax(own_us, its_us);
   const bool whole = its.count <= 1;
   const double in_turn = whole && left <= 0 ? 1 : kInTurn;
   double period_us = std::max(filled_us, longer_us + in_turn * shorter_us);
@@ -272,6 +289,7 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
     const double waves = std::max(std::ceil(own.count), own.count / left);
     const double beside_us = waves * own.block_us + own.gap_us;
     if (beside_us <= period_us) out.beside = left;
+    out.known = overlapping < 1 || other.duration_us < kLongStay * victim.duration_us;
     period_us = std::min(period_us, beside_us);
   }
   const double alone_us = std::max(victim.duration_us, 1.0);
@@ -279,24 +297,24 @@ Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& devic
   return out;
 }
 
-// What those that share the channel with the victim ask of it together. Who takes turns with
+// What those that share each channel with the victim ask of it together. Who takes turns with
 // another is not beside it.
-Others beside(std::span<const Mix> mixes, size_t victim, Channel channel, const DeviceModel& device,
-              double& shared) {
-  Others others;
-  for (size_t j = 0; j < mixes.size(); ++j) {
-    const Mix& m = mixes[j];
-    if (j == victim || m.use[channel] < 0) continue;
-    const double part = is_of_device(channel) ? 1 : overlap(mixes[victim], m, device);
-    const double part_beside = slots_beside(mixes[victim], m, device).beside;
-    if (part <= 0 || part_beside <= 0) continue;
-    const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, j), device);
-    others.use += known(use[channel]) * part_beside;
-    others.weight += use[channel] > 0 ? weight(use, channel, device) * part_beside : 0;
-    others.known = true;
-    shared = std::max(shared, part);
+using AllOthers = std::array<Others, kChannels>;
+void add_beside(AllOthers& others, std::span<const Mix> mixes, size_t victim, size_t other,
+                double part_beside, const DeviceModel& device) {
+  const Mix& m = mixes[other];
+  const double overlapping = overlap(mixes[victim], m, device);
+  const Use use = use_in_l2(use_on_its_sms(m, device), filled_between(mixes, other), device);
+  for (size_t i = 0; i < kChannels; ++i) {
+    const auto channel = static_cast<Channel>(i);
+    const double part = is_of_device(channel) ? 1 : overlapping;
+    if (m.use.of[i] < 0 || part <= 0 || part_beside <= 0) continue;
+    Others& o = others[i];
+    o.use += known(use.of[i]) * part_beside;
+    o.weight += use.of[i] > 0 ? weight(use, channel, device) * part_beside : 0;
+    o.known = true;
+    o.shared = std::max(o.shared, part);
   }
-  return others;
 }
 
 }  // namespace
@@ -321,11 +339,14 @@ SlotLimit forbids_company(const LaunchShape& kernel, const DeviceModel& device) 
 Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel& device) {
   Prediction out;
   const Mix& v = mixes[victim];
+  AllOthers all_others;
   for (size_t i = 0; i < mixes.size(); ++i) {
     if (i == victim) continue;
     const Slots s = slots_beside(v, mixes[i], device);
     out.by[index_of(Channel::kSlots)] += s.stretch - 1;
     out.waits_for_us += s.waits_for_us;
+    out.known = out.known && s.known;
+    add_beside(all_others, mixes, victim, i, s.beside, device);
   }
   SlotLimit limit;
   const double fit = std::max(1U, v.shape.threads != 0 ? blocks_alone(v.shape, device, limit) : 1);
@@ -337,8 +358,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
   for (size_t i = 0; i < kChannels; ++i) {
     const auto channel = static_cast<Channel>(i);
     if (crowded.of[i] < 0 || (channel == Channel::kL2Capacity && own.dram_cold >= 0)) continue;
-    double shared = 0;  // of its SMs
-    const Others others = beside(mixes, victim, channel, device, shared);
+    const Others& others = all_others[i];
     if (!others.known) continue;
     double by = std::min(kStretchMax, stretch(alone, crowded, channel, others, device));
     if (channel == Channel::kDram && crowded.of[i] > alone.of[i]) {
@@ -348,7 +368,7 @@ Prediction predict(std::span<const Mix> mixes, size_t victim, const DeviceModel&
         continue;
       }
     }
-    if (shared < 1 && !few_waves) by = 1 / (1 - shared + shared / by);
+    if (others.shared < 1 && !few_waves) by = 1 / (1 - others.shared + others.shared / by);
     out.by[i] = by;
   }
   double sum = 0;
@@ -368,7 +388,8 @@ float use_from_probe(Channel channel, double neighbour_use, double stretched,
   const auto at = [&](double use) {
     Use u;
     u[channel] = static_cast<float>(use);
-    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), true}, device);
+    return stretch(neighbour, neighbour, channel, {use, weight(u, channel, device), 1, true},
+                   device);
   };
   double low = 0, high = 1;
   if (stretched >= at(high)) return 1;

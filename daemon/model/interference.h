@@ -150,6 +150,10 @@ struct Prediction {
   std::array<double, kAllChannels> by = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1};  // by each channel alone
   Channel binds = Channel::kSlots;  // the channel of the largest
   double waits_for_us = 0;          // until it is let in, at worst: the others' launches
+  // False: nobody can say, and `slowdown` is a guess. So it is beside a kernel of one wave that
+  // leaves it some slots, but too few, for four of its launches or more, both on the same SMs. Of
+  // 92 such predictions on an H100 half were 1.4 times off or more (bench/SIZES_AND_BUDGETS.md).
+  bool known = true;
 };
 
 // Of `mixes[victim]` beside all the others, one or more. What is not known of one slows nobody.

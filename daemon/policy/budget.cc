@@ -11,7 +11,7 @@ core::Gpu& check_gpu(lua_State* L, Session& s, const char* what) {
   return *s.gpu;
 }
 
-// budget.fits(k [, sm]): true, or false and the channel that costs most.
+// budget.fits(k [, sm]): true, or false and the channel that costs most, or "unknown".
 int fits(lua_State* L) {
   Session& s = Session::of(L);
   core::Gpu& gpu = check_gpu(L, s, "budget.fits");
@@ -24,7 +24,8 @@ int fits(lua_State* L) {
       gpu.budget_fits(launch.id, core::SmCount(static_cast<uint32_t>(sm)));
   lua_pushboolean(L, verdict.fits ? 1 : 0);
   if (verdict.fits) return 1;
-  const std::string_view name = core::kChannelNames[core::index_of(verdict.channel)];
+  const std::string_view name =
+      verdict.known ? core::kChannelNames[core::index_of(verdict.channel)] : "unknown";
   lua_pushlstring(L, name.data(), name.size());
   return 2;
 }

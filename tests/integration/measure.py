@@ -9,6 +9,7 @@ time. And record_traces.py, with what plays its recordings.
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,15 @@ class Measure(unittest.TestCase):
         self.assertIn("beside_training_loads/bert_graph_resnet50_bursts", plan)
         self.assertRegex(plan, r"in all +\d+ s")
         self.assertEqual(list(self.folder.iterdir()), [])
+
+    def test_a_series_that_needs_profiles_makes_them_once(self):
+        series = ("krisp", "--only", "resnet152")
+
+        def seconds():
+            return int(re.search(r"in all +(\d+) s", self.call("--plan", series=series))[1])
+        before = seconds()
+        (self.folder / "krisp/profiles/resnet152").mkdir(parents=True)
+        self.assertEqual(before - seconds(), 100, "learn_s of the series")
 
     def test_a_series_is_predicted_in_virtual_time(self):
         series = ("ratio", "--device", "virtual", "--only",

@@ -2,6 +2,8 @@
 // how its measured runs correct both.
 #include "daemon/core/budget.h"
 
+#include <cmath>
+
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {
@@ -375,6 +377,32 @@ TEST_F(BudgetTest, ANeighbourThatLeavesNoSlotIsChargedNearlyAll) {
   work(20);
   EXPECT_LT(let_go(), 20 * 70 / 5);
   EXPECT_EQ(policy_.last.channel, Channel::kSlots);
+}
+
+// Its blocks leave the victim some slots for five of its launches: the account is full, and the
+// estimator cannot say what that costs.
+TEST_F(BudgetTest, ANeighbourWhoseCostNobodyKnowsDoesNotJoin) {
+  const auto blocks = [&](ClientId client, uint64_t id, uint32_t count) {
+    Event e(EventKind::kKernel, now_, client);
+    e.kernel = {};
+    e.kernel.id = id;
+    e.kernel.grid_blocks = count;
+    e.kernel.block_threads = 1024;
+    step(e);
+  };
+  blocks(kVictim, 100, 264);
+  use(kNeighbour, 200, 0);
+  for (const bool leaves_some : {false, true}) {
+    blocks(kNeighbour, 200, leaves_some ? 100 : 264);
+    teach(kNeighbour, 5000, 0, 8);
+    work(200);
+    ask(kNeighbour);
+    EXPECT_EQ(policy_.last.fits, !leaves_some);
+    EXPECT_EQ(policy_.last.known, !leaves_some);
+  }
+  post(kNeighbour);
+  ask(kNeighbour, 1);
+  EXPECT_TRUE(std::isinf(policy_.slowdown));
 }
 
 // Of a gap, what work that is in flight already leaves.

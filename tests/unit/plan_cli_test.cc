@@ -77,6 +77,18 @@ TEST_F(PlanCliTest, PlansTheJobsOfAFileWithReasonsAndAsJson) {
   EXPECT_TRUE(answer["waiting"].empty());
 }
 
+// What had the shortest mean JCT where it was measured: not mmk.
+TEST_F(PlanCliTest, PlansNameThePolicyThatSetsTheirShares) {
+  const std::vector<std::string> of = {"--data", miso_, "--gpu", "a100-40gb"};
+  const auto policy = [&](const std::string& jobs) {
+    std::vector<std::string> words = {"plan", "jobs", file("jobs.toml", jobs), "--json"};
+    words.insert(words.end(), of.begin(), of.end());
+    return json::parse(heddle(words).out)["policy"];
+  };
+  EXPECT_EQ(policy(jobs_), "shares");
+  EXPECT_EQ(policy("[[job]]\nname = \"api\"\nkind = \"online\"\nlike = \"resnet/128\"\n"), "none");
+}
+
 TEST_F(PlanCliTest, RulesGiveOfflineJobsSmsThatDoNotOverlap) {
   const std::string path = file("jobs.toml", jobs_ + R"(
 [[job]]

@@ -19,6 +19,9 @@ TEST_F(PolicyTest, ALaunchThatDoesNotFitComesWithItsChannel) {
                  "trace('%s %s', tostring(fits), by) return RUN end"));
   policy_->enqueue(gpu_, 7);
   EXPECT_EQ(policy_->trace_lines().back(), "false dram");
+  gpu_.budget.known = false;
+  policy_->enqueue(gpu_, 7);
+  EXPECT_EQ(policy_->trace_lines().back(), "false unknown");
 }
 
 TEST_F(PolicyTest, BudgetSlowdownIsOfAClient) {

@@ -129,14 +129,18 @@ TEST_F(ProfileNcuTest, NeighboursNamesTheLimitThatForbidsCompany) {
   EXPECT_FALSE(neighbours_of(p, HEDDLE_GPU_MODELS));
 }
 
-// Two kernels of one block an SM each, 66 and 132 of them: on all SMs they take turns.
+// Two kernels of one block an SM each, of two waves: on all SMs they take turns. And a long one
+// that leaves thirty SMs.
 constexpr const char* kPair = R"({"version": 1, "gpu": "NVIDIA H100 80GB HBM3", "sm_groups": 15,
  "kernels": [{"name": "a", "grid_blocks": 264, "block_threads": 1024, "registers": 64,
    "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 20},
   {"name": "b", "grid_blocks": 264, "block_threads": 1024, "registers": 64,
-   "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 10}],
+   "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 10},
+  {"name": "c", "grid_blocks": 102, "block_threads": 1024, "registers": 64,
+   "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "blocks_per_sm": 1, "alone_us": 100}],
  "pairs": [{"first": 0, "second": 1, "setting": "all", "slowdowns": [1.5, 3], "alone_us": [20, 10]},
   {"first": 0, "second": 1, "setting": "halves", "slowdowns": [1, 1], "alone_us": [40, 20]},
+  {"first": 1, "second": 2, "setting": "all", "slowdowns": [3, 1.1], "alone_us": [10, 100]},
   {"first": 0, "second": 1, "setting": "all", "error": "refused"}]})";
 
 TEST_F(ProfileNcuTest, PairsArePredictedAndTheirFaultsNamed) {
@@ -153,13 +157,15 @@ TEST_F(ProfileNcuTest, PairsArePredictedAndTheirFaultsNamed) {
   EXPECT_EQ(profile_predict_pairs(o), kOk);
   const auto out = nlohmann::json::parse(::testing::internal::GetCapturedStdout());
   const std::string err = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(err.find("has no metrics of 1 kernels"), std::string::npos) << err;
-  ASSERT_EQ(out["pairs"].size(), 2U);
+  EXPECT_NE(err.find("has no metrics of 2 kernels"), std::string::npos) << err;
+  ASSERT_EQ(out["pairs"].size(), 3U);
   const auto& all = out["pairs"].at(0);
   EXPECT_NEAR(all["predicted"][0].get<double>(), 1.5, 0.1);
   EXPECT_NEAR(all["predicted"][1].get<double>(), 3, 0.2);
   EXPECT_EQ(all["binds"][0], "slots");
   EXPECT_NEAR(out["pairs"].at(1)["predicted"][0].get<double>(), 1, 1e-6);  // each has its half
+  EXPECT_TRUE(out["pairs"].at(2)["predicted"][0].is_null()) << "unknown beside the long one";
+  EXPECT_TRUE(out["pairs"].at(2)["predicted"][1].is_number());
 
   for (const char* text : {"", "[]", "{}", "{\"sm_groups\": 40, \"kernels\": [], \"pairs\": []}",
                            "{\"sm_groups\": 15, \"kernels\": [], \"pairs\": [{\"first\": 0}]}"}) {
