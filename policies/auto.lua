@@ -24,21 +24,19 @@ local STEPS = {
   { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
 }
 for _, step in ipairs(STEPS) do
-  step.spent, step.early = step.why .. "; its share is used up", step.why .. "; this one just began"
+  step.spent = step.why .. "; its share is used up"
 end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
 local PAUSES = STEPS[4]   -- it is this one, as the built-in does; and where few SMs mean nothing
-local settle_us = 100     -- a request that waited for the one before it begins sooner
 local slow_part = 0.01    -- of the runs: what p99_pct is about
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
-local state = {}          -- by priority: its ways, what was read at the last correction, and how
-                          -- long those above had been idle as the pause began (pause_us)
+local state = {}          -- by priority: its ways, and what was read at the last correction
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
-               at_us = 0, idle_us = 0, pause_us = 0, launches = 0, runs = 0, took_us = 0,
-               alone_us = 0, pauses_us = 0, slow = 0 }
+               at_us = 0, idle_us = 0, launches = 0, runs = 0, took_us = 0, alone_us = 0,
+               pauses_us = 0, slow = 0 }
 end
 
 -- Launches so far of all that are no more important than `q`, however they were let go.
@@ -109,15 +107,8 @@ return policy {
       if blind or step.sets and not k.fenceable then step = PAUSES end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
-      local busy, idle_us = g:busy(q), g:idle_us(q)
-      if busy then s.pause_us = idle_us end
-      local where = busy and step.busy or step.pause
-      local early_us = s.pause_us + settle_us - idle_us
-      if g:gap_us(q) == huge then
-        where, owed_us = ALL, huge
-      elseif step.busy == NONE and where == ALL and early_us > 0 then
-        return IDLE, early_us, step.early
-      end
+      local where = g:busy(q) and step.busy or step.pause
+      if g:gap_us(q) == huge then where, owed_us = ALL, huge end
       if where == NONE then return IDLE, step.why end
       if owed_us <= 0 then return IDLE, step.spent end
       if where == FITS then
