@@ -21,7 +21,7 @@ local tried = 3              -- corrections of a way, and it is compared
 local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each trial that was no better
-local slow_same = 2          -- so many times as many slow runs as there may be, or fewer, is the same
+local slow_most = 2          -- times as many slow runs as there may be: fewer are noise
 local clearly = 1.1          -- so many times more, or it stays as it is
 local rate_min = 1 / 256     -- lower is as good as none, and comes back slowly
 local saved_us = 3000        -- a pause must not save up a burst
@@ -43,10 +43,11 @@ end
 local function cost(s, way) return s.bounds_slow and max(way.over, way.slow) or way.over end
 
 -- What a way would give at the promise: what is lost is taken to be in proportion to the rate. It is
--- worth less if it has more slow runs than the first choice.
+-- worth less if it makes runs slow where the first choice does not.
 local function worth(s, i)
-  local way, slow = s.ways[i], max(slow_same, s.ways[s.first].slow)
-  return way.got * min(1 / max(cost(s, way), 1 / 2), 1 / way.rate) / max(1, way.slow / slow)
+  local way = s.ways[i]
+  local slow = s.ways[s.first].slow < slow_most and max(1, way.slow / slow_most) or 1
+  return way.got * min(1 / max(cost(s, way), 1 / 2), 1 / way.rate) / slow
 end
 
 local function go(s, at)
@@ -100,7 +101,8 @@ local function correct(s, over, slow, got, usable)
   if most < 1 or most > over_most then
     local was = way.rate
     way.rate = max(rate_min, min(1, was * max(lower_most, min(raise_most, 1 / max(most, 1e-9)))))
-    way.over, way.slow = way.over * way.rate / was, way.slow * way.rate / was
+    local times = way.rate / was
+    way.got, way.over, way.slow = way.got * times, way.over * times, way.slow * times
     if way.rate < was then way.of = min(way.of, lowered_of) end
   end
   choose(s, usable)
