@@ -24,30 +24,30 @@ local STEPS = {
   { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
 }
 for _, step in ipairs(STEPS) do
-  step.spent, step.early = step.why .. "; its share is used up", step.why .. "; this one just began"
+  step.spent = step.why .. "; its share is used up"
 end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
 local PAUSES = STEPS[4]   -- it is this one, as the built-in does; and where few SMs mean nothing
-local settle_us = 100     -- a request that waited for the one before it begins sooner
-local slow_part = 0.01    -- of the runs: what p99_pct is about
+local slow_part = 0.01    -- of the runs may be slow: take longer by p99_pct, or where that is not
+local tail_times = 2      -- given, by so many times what was promised
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
-local state = {}          -- by priority: its ways, what was read at the last correction, and how
-                          -- long those above had been idle as the pause began (pause_us)
+local state = {}          -- by priority: its ways, and what was read at the last correction
 for q = 0, 9 do
-  state[q] = { ways = ways.new(#STEPS), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
-               at_us = 0, idle_us = 0, pause_us = 0, launches = 0, runs = 0, took_us = 0,
-               alone_us = 0, pauses_us = 0, slow = 0 }
+  state[q] = { ways = ways.new(#STEPS, 4), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
+               at_us = 0, idle_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0,
+               pauses_us = 0, slow = 0, slower = huge }
 end
 
--- Launches so far of all that are no more important than `q`, however they were let go.
-local function launches_of(g, q)
-  local n = 0
+-- Work so far of all that are no more important than `q`, however it was let go. Launches would say
+-- less: a program has phases of long ones and of short ones.
+local function work_of(g, q)
+  local us = 0
   for c in g:clients() do
-    if c.priority >= q then n = n + c.launches end
+    if c.priority >= q then us = us + c.work_us end
   end
-  return n
+  return us
 end
 
 -- What those above lost since the last correction, and what best effort got: corrects the ways.
@@ -58,25 +58,27 @@ local function measure(s, g, k, at_us, p)
   local lost_us = took_us - s.took_us - (alone_us - s.alone_us)
   if runs ~= s.last_run then s.last_run, s.last_run_us = runs, at_us end
   if not ways.due(s.ways, alone, count, lost_us) then return end
-  local idle_us, launches, all_us = g:idle_us(q), launches_of(g, q), at_us - s.at_us
-  local slow = p.p99_pct > 0 and g:slower_runs(q, 1 + p.p99_pct / 100) or 0
+  local idle_us, work_us, all_us = g:idle_us(q), work_of(g, q), at_us - s.at_us
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
     local part = min(1, all_us / min(load_us, at_us - s.first_us))
     s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
-    local allowed = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
+    local allowed, promised = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
+    local slow = (g:slower_runs(q, s.slower) - s.slow) / (slow_part * count)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
-    ways.correct(s.ways, lost_us / alone, allowed, (slow - s.slow) / (slow_part * count),
-                 max(0, launches - s.launches) / all_us,
+    ways.correct(s.ways, lost_us / alone / allowed, slow, max(0, work_us - s.work_us) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
+    s.ways.bounds_slow = p.p99_pct > 0
+    s.slower = 1 + (p.p99_pct > 0 and p.p99_pct / 100 or tail_times * promised)
     local best = s.ways.best
     if best ~= was then
       trace("Q%d: %s, gives most; above %.1f %% of %.1f are lost", q, STEPS[best].why,
-            100 * s.ways.ways[best].over, 100 * allowed)
+            100 * allowed * s.ways.ways[best].over, 100 * allowed)
     end
   end
-  s.at_us, s.idle_us, s.launches = at_us, idle_us, launches
-  s.runs, s.took_us, s.alone_us, s.pauses_us, s.slow = runs, took_us, alone_us, pauses_us, slow
+  s.at_us, s.idle_us, s.work_us = at_us, idle_us, work_us
+  s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us
+  s.slow = g:slower_runs(q, s.slower)
 end
 
 return policy {
@@ -109,15 +111,8 @@ return policy {
       if blind or step.sets and not k.fenceable then step = PAUSES end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
-      local busy, idle_us = g:busy(q), g:idle_us(q)
-      if busy then s.pause_us = idle_us end
-      local where = busy and step.busy or step.pause
-      local early_us = s.pause_us + settle_us - idle_us
-      if g:gap_us(q) == huge then
-        where, owed_us = ALL, huge
-      elseif step.busy == NONE and where == ALL and early_us > 0 then
-        return IDLE, early_us, step.early
-      end
+      local where = g:busy(q) and step.busy or step.pause
+      if g:gap_us(q) == huge then where, owed_us = ALL, huge end
       if where == NONE then return IDLE, step.why end
       if owed_us <= 0 then return IDLE, step.spent end
       if where == FITS then

@@ -75,6 +75,7 @@ struct ClientView {
   double inflight_us = 0;   // predicted time of what it has on the GPU, or may launch by credit
   double gpu_us = 0;        // ClientStatus's
   uint64_t launches = 0;    // so far; one that was stopped inside and goes on is one
+  double work_us = 0;       // of those, as predicted on all SMs and with nobody beside
   bool active = false;
   bool gates = false;     // it is held on the GPU; else it asks
   bool profiled = false;  // its task's measurement stage is over

@@ -28,7 +28,10 @@ void Progress::add_work(Client& c, const Work& work) {
   promises_.charge(c, work);
   ceilings_.spend(c, work);
   c.rhythm.launched(work.kernel);
-  if (!work.resumed()) ++c.told.launches;
+  if (!work.resumed()) {
+    ++c.told.launches;
+    c.told.work_us += c.predict_us(work.kernel);
+  }
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
   if (k != nullptr) {

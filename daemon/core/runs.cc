@@ -33,14 +33,19 @@ uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
   return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;
 }
 
+void RunComparison::Times::add(const Times& run, double weight) {
+  us += (run.us - us) * weight;
+  launching_us += (run.launching_us - launching_us) * weight;
+}
+
 double RunComparison::add(uint64_t kind, double us, double launching_us, bool alone, TimeNs now) {
   if (kinds_.size() >= kKindsMax && !kinds_.contains(kind)) kinds_.clear();
   Kind& k = kinds_[kind];
   double alone_us = 0;
   if (k.known()) {
-    const bool by_host = launching_us != kHeldUp && !k.held_up && k.alone_us > 0;
-    const double host = by_host ? k.launching_us / k.alone_us : 0;
-    alone_us = k.alone_us + host * (launching_us - k.launching_us);
+    const bool by_host = launching_us != kHeldUp && !k.held_up && k.all.us > 0;
+    const double host = by_host ? k.all.launching_us / k.all.us : 0;
+    alone_us = k.all.us + host * (launching_us - k.all.launching_us);
   }
   if (alone) {
     k.held_up = launching_us == kHeldUp;
@@ -48,13 +53,14 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     const bool agrees = k.known() && std::abs(us - alone_us) < kAgree * alone_us;
     k.beside_max = agrees ? std::min(2 * k.beside_max, kBesideMost) : kBesideMax;
     // One that was held up for long does not count as much.
-    if (k.known() && us > 2 * k.alone_us) {
-      launching_us *= 2 * k.alone_us / us;
-      us = 2 * k.alone_us;
+    if (k.known() && us > 2 * k.all.us) {
+      launching_us *= 2 * k.all.us / us;
+      us = 2 * k.all.us;
     }
-    const double weight = std::max(1.0 / ++k.alone, kMemory);
-    k.alone_us += (us - k.alone_us) * weight;
-    k.launching_us += (launching_us - k.launching_us) * weight;
+    const double only = 1.0 / ++k.alone;
+    k.all.add({us, launching_us}, std::max(only, kMemory));
+    k.lately.add({us, launching_us}, std::max(only, kMemoryLately));
+    if (std::abs(k.lately.us - k.all.us) > kApart * k.all.us) k.all = k.lately;
     k.beside = 0;
   } else {
     ++k.beside;

@@ -47,7 +47,10 @@ class RunComparison {
  public:
   static constexpr size_t kKindsMax = 1024;  // then all are forgotten
   static constexpr uint32_t kAloneMin = 2;   // runs alone before one says what it takes
-  static constexpr double kMemory = 0.25;    // weight of the latest run alone, once there are a few
+  // Weight of the latest run alone, once there are a few. What those alone took lately has more of
+  // it, and is what a run takes now, once it is so much apart: runs scatter by as much as a
+  // promise.
+  static constexpr double kMemory = 1.0 / 16, kMemoryLately = 0.25, kApart = 0.04;
   // So many runs of a kind in a row that were not alone, known or not, ask for one that is; of a
   // kind whose runs alone agree, twice as many after each, at most so many.
   static constexpr uint32_t kBesideMax = 16, kUnknownMax = 4, kBesideMost = 64;
@@ -67,9 +70,13 @@ class RunComparison {
   bool comparing(TimeNs now) const { return since_ != 0 && now - since_ < patience_ns_; }
 
  private:
+  struct Times {
+    double us = 0, launching_us = 0;
+    void add(const Times& run, double weight);
+  };
   struct Kind {
-    double alone_us = 0, launching_us = 0;  // of runs alone
-    uint32_t alone = 0, beside = 0;         // runs; beside: since the last alone
+    Times all, lately;               // of runs alone
+    uint32_t alone = 0, beside = 0;  // runs; beside: since the last alone
     uint32_t beside_max = kBesideMax;
     bool held_up = false;  // alone, its host was
     bool known() const { return alone >= kAloneMin; }

@@ -56,6 +56,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
        .gpu_us = c.gpu_time.had_us,
        .launches = c.told.launches,
+       .work_us = c.told.work_us,
        .active = c.active,
        .gates = c.holds_on_device(),
        .profiled = c.known.measured->profiled};

@@ -245,6 +245,7 @@ constexpr Field kClientFields[] = {
     {"inflight_us", push_client_field<&ClientView::inflight_us>},
     {"gpu_us", push_client_field<&ClientView::gpu_us>},
     {"launches", push_client_field<&ClientView::launches>},
+    {"work_us", push_client_field<&ClientView::work_us>},
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
     method_field<kLeaseIt>("lease"),

@@ -121,6 +121,8 @@ constexpr Entry kClientDocs[] = {
     {"c.gpu_us", nullptr, "number",
      "µs of GPU time that it has had; of n clients on the GPU each has 1/n"},
     {"c.launches", nullptr, "integer", "so far, whether it asked or not; take differences"},
+    {"c.work_us", nullptr, "number",
+     "predicted µs of those, each as alone on all SMs; take differences"},
     {"c.active", nullptr, "boolean", "it has work, or had some within `idle_us`"},
     {"c.profiled", nullptr, "boolean", "its task's measurement is over"},
     {"c.lease", "c:lease()", "", "changes its window at once, as `LEASE`"},

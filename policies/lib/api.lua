@@ -85,6 +85,7 @@
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n
 ---@field launches integer # so far, whether it asked or not; take differences
+---@field work_us number # predicted µs of those, each as alone on all SMs; take differences
 ---@field active boolean # it has work, or had some within `idle_us`
 ---@field profiled boolean # its task's measurement is over
 ---@field lease fun(self: Client) # changes its window at once, as `LEASE`

@@ -1,52 +1,53 @@
 -- ways.lua: of several ways to let best effort go, the one that gives it most within a promise.
 --
 -- Each way has a rate, the part of the time that best effort may take by it: 1 is all that it can.
--- What a way costs those above is measured, and corrects its rate, a step at a time, until it costs
--- what was promised or less. The ways are tried one after the other; then that goes on which gave
--- most, and of the others one is tried now and then, the more seldom the less that helped.
+-- What a way costs those above is measured, and corrects its rate until it costs what was promised
+-- or less. The first choice is in force. Each other way is tried against what is in force until it
+-- is clearly better, which takes many measurements, or is not, which takes few. A way that was no
+-- better is tried again, the more seldom the less that helped.
 local min, max = math.min, math.max
 local correct_us = 40000     -- of those above, alone: shorter is noise, longer is late
 local correct_runs = 16      -- likewise
 local few_runs, long_us = 2, 400000  -- enough instead, where runs are long
-local begins_part = 1 / 4    -- of both, while a way begins
+local begins_part = 1 / 2    -- of both, while a way begins
 local lost_us = 20000        -- those above lost so much: no need to see more
-local halve_most, double_most = 4, 1  -- at a time: what is lost comes back as a queue
-local rate_first = 1 / 8     -- a way begins so, and doubles while it costs little
+local rate_first = 1 / 8     -- a way begins so, and doubles
+local begins_most = 3        -- while it costs less than so many promises: less is noise
+local lower_most, raise_most = 1 / 8, 2  -- at a time: what is lost comes back as a queue
+local lowered_of = 3         -- corrections that are remembered then: at another rate, and it may be noise
 local average_of = 10        -- corrections: fewer would be noise
-local part_min = 0.2         -- that the last correction counts for the rate: loads change
-local first = 2              -- corrections of a way until it is compared
-local again = 3              -- and if it is tried again
+local over_most = 1.2        -- of the promise: as much is left alone, for it may be noise
+local tried = 3              -- corrections of a way, and it is compared
+local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each trial that was no better
+local slow_most = 2          -- times as many slow runs as there may be: fewer are noise
 local clearly = 1.1          -- so many times more, or it stays as it is
 local rate_min = 1 / 256     -- lower is as good as none, and comes back slowly
 local saved_us = 3000        -- a pause must not save up a burst
 local debt_us = 1000000      -- nor one launch be paid for longer than anybody may be held
 local paused_us = 2000       -- nobody asked for longer than that: it wanted nothing meanwhile
 
-local function new(count)
-  local s = { at = 1, turns = 0, corrections = 0, try_after = try_every, owed_us = 0, seen_us = 0,
-              ways = {} }
+-- `first`: the way that is in force until another is clearly better.
+local function new(count, first)
+  local s = { first = first, at = first, best = first, turns = 0, corrections = 0, try_after = try_every,
+              owed_us = 0, seen_us = 0, bounds_slow = false, ways = {} }
   for i = 1, count do
-    s.ways[i] = { rate = rate_first, turns = 0, begins = true, got = 0, over = 0, allowed = 1,
-                  slow = 0, left = 0 }
+    s.ways[i] = { rate = rate_first, turns = 0, of = 0, begins = true, got = 0, over = 0, slow = 0,
+                  left = 0 }
   end
   return s
 end
 
--- What a way would give at the promise: what is lost is taken to be in proportion to the rate.
-local function worth(way)
-  return way.got * min(1 / max(way.over / way.allowed, way.slow, 1 / 2), 1 / way.rate)
-end
+-- What it costs those above, 1: as much as was promised. `bounds_slow`: slow runs are part of that.
+local function cost(s, way) return s.bounds_slow and max(way.over, way.slow) or way.over end
 
--- The way that gives most; the present one unless another gave clearly more. And of two that gave
--- about the same the later one: it goes beside those above less, which their tail shows first.
-local function best(s, usable)
-  local at = s.best or #s.ways
-  for i = #s.ways, 1, -1 do
-    if usable(i) and worth(s.ways[i]) > worth(s.ways[at]) * clearly then at = i end
-  end
-  return at
+-- What a way would give at the promise: what is lost is taken to be in proportion to the rate. It is
+-- worth less if it makes runs slow where the first choice does not.
+local function worth(s, i)
+  local way = s.ways[i]
+  local slow = s.ways[s.first].slow < slow_most and max(1, way.slow / slow_most) or 1
+  return way.got * min(1 / max(cost(s, way), 1 / 2), 1 / way.rate) / slow
 end
 
 local function go(s, at)
@@ -59,43 +60,51 @@ local function next_to_try(s, usable)
   for i = 1, #s.ways do
     if i ~= s.best and usable(i) and not (at and s.ways[at].left <= s.ways[i].left) then at = i end
   end
-  return at
+  return at or s.best
 end
 
 -- After a correction: goes on, or to another way. `usable`: of the ways, those that mean something.
 local function choose(s, usable)
   local way = s.ways[s.at]
   s.corrections, s.turns, way.left = s.corrections + 1, s.turns + 1, s.corrections
-  if way.turns < first then return end
-  for i = 1, #s.ways do                       -- each once, in their order
-    if usable(i) and s.ways[i].turns == 0 then return go(s, i) end
-  end
-  if s.turns < again then return end
-  local tried, was = s.at ~= s.best, s.best
-  s.best = best(s, usable)
-  if s.best ~= was then
-    s.try_after = try_every
-  elseif tried then
+  if s.turns < tried or way.begins then return end
+  local better = worth(s, s.at) > worth(s, s.best) * clearly
+  if better and way.turns < sure then return end
+  if better and s.ways[s.best].turns < sure then return go(s, s.best) end
+  if better then
+    s.best, s.try_after = s.at, try_every
+  elseif s.at ~= s.best then
     s.try_after = min(2 * s.try_after, try_every_most)
-  elseif s.turns < s.try_after then
-    return
   end
-  go(s, not tried and s.best == was and next_to_try(s, usable) or s.best)
+  local at = next_to_try(s, usable)
+  if s.ways[at].begins then return go(s, at) end  -- at first each once
+  if s.at ~= s.best then return go(s, s.best) end
+  for i = 1, #s.ways do
+    if usable(i) and worth(s, i) > worth(s, s.at) * clearly then return go(s, i) end
+  end
+  if s.turns >= s.try_after then go(s, at) end
 end
 
--- Those above took `over` longer than alone, of `allowed`. They had `slow` times as many slow runs
--- as they may. Best effort made `got` launches a us.
-local function correct(s, over, allowed, slow, got, usable)
+-- Those above took `over` times longer than they may. They had `slow` times as many slow runs as
+-- they may. Best effort had `got` of the GPU's time.
+local function correct(s, over, slow, got, usable)
   local way = s.ways[s.at]
-  if not way.begins then way.turns = way.turns + 1 end
-  local part = way.begins and 1 or 1 / min(way.turns, average_of)
+  if way.begins and way.rate < 1 and over < begins_most then
+    way.rate = min(1, way.rate * 2)
+    return
+  end
+  way.begins, way.turns, way.of = false, way.turns + 1, min(way.of + 1, average_of)
+  local part = 1 / way.of
   way.over, way.got = way.over + (over - way.over) * part, way.got + (got - way.got) * part
-  way.allowed, way.slow = allowed, way.slow + (slow - way.slow) * part
-  local halvings = math.log(max(over / allowed, way.slow, 1 / 4)) / math.log(2)
-  way.begins = way.begins and over < allowed and way.rate < 1
-  halvings = max(-double_most, min(halve_most, halvings))
-  if not way.begins then halvings = halvings * max(part, part_min) end
-  way.rate = max(rate_min, min(1, way.rate / 2 ^ halvings))
+  way.slow = way.slow + (slow - way.slow) * part
+  local most = cost(s, way)
+  if most < 1 or most > over_most then
+    local was = way.rate
+    way.rate = max(rate_min, min(1, was * max(lower_most, min(raise_most, 1 / max(most, 1e-9)))))
+    local times = way.rate / was
+    way.got, way.over, way.slow = way.got * times, way.over * times, way.slow * times
+    if way.rate < was then way.of = min(way.of, lowered_of) end
+  end
   choose(s, usable)
 end
 

@@ -52,6 +52,7 @@ struct Promised {
 // For whoever asks: how long what was granted had waited, and why the last ones did.
 struct Told {
   uint64_t launches = 0, granted = 0;
+  double work_us = 0;  // of those launches, as each takes alone, as far as that is known
   Waits waits;
   PastWaits past_waits;
 };

@@ -1,0 +1,88 @@
+-- What auto.lua gives training, against priority.lua, which keeps the promise here: a service with
+-- Poisson arrivals at half load, whose runs scatter by 5 %, beside eager kernels of 5 to 450 µs that
+-- stand at gates. Simulated: the GPU is a model.
+local FROM_US, SETTLED_US, UNTIL_US = 300000, 4000000, 8000000
+local RUN_US, LOAD, SCATTER = 3000, 0.5, 0.05
+
+-- An iteration of training: so many kernels of so many µs, in phases.
+local PHASES = { { 100, 5, 100 }, { 200, 250, 450 } }
+
+local function random(seed)
+  local x = seed
+  return function()
+    x = x * 16807 % 2147483647
+    return x / 2147483647
+  end
+end
+
+local function train(s, seed)
+  local draw, kernels, at = random(seed), {}, 0
+  for _, phase in ipairs(PHASES) do
+    for _ = 1, phase[1] do
+      kernels[#kernels + 1] = math.floor(phase[2] + (phase[3] - phase[2]) * draw() ^ 2)
+    end
+  end
+  s:client { name = "training", priority = 9, gates = true }
+  while at < UNTIL_US do
+    for _, us in ipairs(kernels) do
+      s:launch { client = "training", kernel = "k" .. us, us = us, blocks = 264, at = at }
+      at = at + us + 8
+    end
+  end
+end
+
+-- Requests of so many kernels. Returns when they arrive.
+local function serve(s, kernels, seed)
+  local draw, scatter, at, arrivals = random(11 * seed), random(13 * seed), FROM_US, {}
+  s:client { name = "service", priority = 0 }
+  while at < UNTIL_US do
+    at = at - RUN_US / LOAD * math.log(draw())
+    arrivals[#arrivals + 1] = at
+    local us = RUN_US / kernels * (1 + SCATTER * (2 * scatter() - 1))
+    for i = 1, kernels do
+      s:launch { client = "service", us = us, blocks = 264, at = at, sync = i == kernels }
+    end
+  end
+  return arrivals
+end
+
+-- The mean and the p99 of requests from their arrivals, and the part of the time that training's
+-- kernels take.
+local function measure(t, policy, kernels, seed)
+  local s = t.sim { policy = policy, mps = true }
+  local arrivals = serve(s, kernels, seed)
+  if policy then train(s, seed) end
+  s:run(UNTIL_US)
+  local n, took, sum_us, trained_us = 0, {}, 0, 0
+  for _, l in ipairs(s:log()) do
+    local after = l.at_us > SETTLED_US
+    if l.client == "service" then
+      n = n + 1
+      if after and n % kernels == 0 and l.end_us > 0 then
+        took[#took + 1] = l.end_us - arrivals[n / kernels]
+        sum_us = sum_us + took[#took]
+      end
+    elseif after then
+      trained_us = trained_us + tonumber(l.kernel:sub(2))
+    end
+  end
+  table.sort(took)
+  return sum_us / #took, took[math.ceil(0.99 * #took)], trained_us / (UNTIL_US - SETTLED_US)
+end
+
+for _, cell in ipairs { { 1, 11 }, { 30, 9 } } do
+  local name = string.format("beside training requests of %d kernels, seed %d", unpack(cell))
+  test(name, function(t)
+    local alone_us, alone_p99_us = measure(t, nil, unpack(cell))
+    local function slowed(policy)
+      local mean_us, p99_us, trained = measure(t, policy, unpack(cell))
+      print(string.format("%s: mean %.3f, p99 %.3f of alone, training %.3f", policy,
+                          mean_us / alone_us, p99_us / alone_p99_us, trained))
+      t.below(mean_us / alone_us, 1.05, policy .. ": the mean of alone")
+      t.below(p99_us / alone_p99_us, 1.1, policy .. ": the p99 of alone")
+      return trained
+    end
+    local most, trained = slowed("priority.lua"), slowed("auto.lua")
+    t.ok(trained >= 0.95 * most, "training has " .. trained .. " instead of " .. most)
+  end)
+end
