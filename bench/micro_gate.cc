@@ -20,7 +20,6 @@ namespace {
 
 constexpr core::TimeNs kTurnNs = 3'000;
 constexpr core::TimeNs kStepNs = 500;
-constexpr uint32_t kSms = 132;
 constexpr uint64_t kClaims = 3;    // of each launch: it asks, waits and is done
 constexpr uint64_t kSlice = 1000;  // launches of which a mean is taken
 constexpr core::TimeNs kSlowestNs = 60'000'000'000;
