@@ -75,8 +75,8 @@ Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, d
     const bool blocked = p.binds == Channel::kSlots && p.waits_for_us > 0;
     if (blocked || (mixes[0].use.any_known() && mixes[1].use.any_known())) {
       const double unknown = !blocked && k != nullptr ? k->unknown() : 0;
-      const double slowdown = p.slowdown + unknown * (kUnknownSlowdown - p.slowdown);
-      entry.slowdown = p.known ? slowdown : kAnySlowdown;
+      entry.slowdown = p.slowdown + unknown * (kUnknownSlowdown - p.slowdown);
+      if (!p.known) entry.slowdown = kAnySlowdown;
       entry.channel = p.binds;
     }
   }
@@ -132,7 +132,8 @@ double Promises::slowdown(const Client& victim) const {
     mixes[count++].sm_set = c->runs_on();
   }
   const Prediction p = predict({mixes.data(), count}, 0, model_);
-  return p.known ? p.slowdown : kAnySlowdown;
+  if (!p.known) return kAnySlowdown;
+  return p.slowdown;
 }
 
 double Promises::channel_left(Channel channel) const {
