@@ -5,8 +5,8 @@
 -- or an slo_ms. Else its requests may take slowdown_pct longer.
 --
 -- Best effort can go in several ways (STEPS), from launch priorities alone to a few SMs. What each
--- costs those above is measured, and what it gives; the one that gives most within the promise is
--- in force, at a rate that keeps it (lib/ways.lua). `heddle explain` says which.
+-- costs those above is measured, and what it gives; the one that clearly gives most within the
+-- promise is in force, at a rate that keeps it (lib/ways.lua). `heddle explain` says which.
 -- Without anybody above a launch goes; among equals the built-in decides.
 queue.create("be")
 
@@ -23,21 +23,21 @@ local STEPS = {
   { busy = NONE, pause = FITS, why = "step 5: pauses that are predicted to hold it" },
   { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
 }
+local PAUSES = 4          -- as the built-in does: in force until another way is clearly better
 for _, step in ipairs(STEPS) do
   step.spent = step.why .. "; its share is used up"
 end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
-local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen, and
-local PAUSES = STEPS[4]   -- it is this one, as the built-in does; and where few SMs mean nothing
+local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen
 local slow_part = 0.01    -- of the runs may be slow: take longer by p99_pct, or where that is not
 local tail_times = 2      -- given, by so many times what was promised
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
 local state = {}          -- by priority: its ways, and what was read at the last correction
 for q = 0, 9 do
-  state[q] = { ways = ways.new(#STEPS, 4), first_us = -1, load = 0, last_run = 0, last_run_us = -huge,
-               at_us = 0, idle_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0,
-               pauses_us = 0, slow = 0, slower = huge }
+  state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, last_run = 0,
+               last_run_us = -huge, at_us = 0, idle_us = 0, work_us = 0, runs = 0, took_us = 0,
+               alone_us = 0, pauses_us = 0, slow = 0, slower = huge }
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -108,7 +108,7 @@ return policy {
       measure(s, g, k, at_us, p)
       local blind = at_us - s.last_run_us >= blind_us
       local step = STEPS[s.ways.at]
-      if blind or step.sets and not k.fenceable then step = PAUSES end
+      if blind or step.sets and not k.fenceable then step = STEPS[PAUSES] end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
       local where = g:busy(q) and step.busy or step.pause

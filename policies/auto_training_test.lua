@@ -1,6 +1,6 @@
 -- What auto.lua gives training, against priority.lua, which keeps the promise here: a service with
--- Poisson arrivals at half load, whose runs scatter by 5 %, beside eager kernels of 5 to 450 µs that
--- stand at gates. Simulated: the GPU is a model.
+-- Poisson arrivals at half load, whose runs scatter by 5 %, beside eager kernels of 5 to 450 µs at
+-- gates. Simulated: the GPU is a model.
 local FROM_US, SETTLED_US, UNTIL_US = 300000, 4000000, 8000000
 local RUN_US, LOAD, SCATTER = 3000, 0.5, 0.05
 

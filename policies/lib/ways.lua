@@ -14,13 +14,13 @@ local lost_us = 20000        -- those above lost so much: no need to see more
 local rate_first = 1 / 8     -- a way begins so, and doubles
 local begins_most = 3        -- while it costs less than so many promises: less is noise
 local lower_most, raise_most = 1 / 8, 2  -- at a time: what is lost comes back as a queue
-local lowered_of = 3         -- corrections that are remembered then: at another rate, and it may be noise
+local lowered_of = 3         -- corrections that count after it was lowered: it may have been noise
 local average_of = 10        -- corrections: fewer would be noise
 local over_most = 1.2        -- of the promise: as much is left alone, for it may be noise
 local tried = 3              -- corrections of a way, and it is compared
 local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
-local try_every_most = 2048  -- twice as many after each trial that was no better
+local try_every_most = 2048  -- twice as many after each, until another way is in force
 local slow_most = 2          -- times as many slow runs as there may be: fewer are noise
 local clearly = 1.1          -- so many times more, or it stays as it is
 local rate_min = 1 / 256     -- lower is as good as none, and comes back slowly
@@ -30,8 +30,8 @@ local paused_us = 2000       -- nobody asked for longer than that: it wanted not
 
 -- `first`: the way that is in force until another is clearly better.
 local function new(count, first)
-  local s = { first = first, at = first, best = first, turns = 0, corrections = 0, try_after = try_every,
-              owed_us = 0, seen_us = 0, bounds_slow = false, ways = {} }
+  local s = { first = first, at = first, best = first, turns = 0, corrections = 0,
+              try_after = try_every, owed_us = 0, seen_us = 0, bounds_slow = false, ways = {} }
   for i = 1, count do
     s.ways[i] = { rate = rate_first, turns = 0, of = 0, begins = true, got = 0, over = 0, slow = 0,
                   left = 0 }
@@ -42,8 +42,8 @@ end
 -- What it costs those above, 1: as much as was promised. `bounds_slow`: slow runs are part of that.
 local function cost(s, way) return s.bounds_slow and max(way.over, way.slow) or way.over end
 
--- What a way would give at the promise: what is lost is taken to be in proportion to the rate. It is
--- worth less if it makes runs slow where the first choice does not.
+-- What a way would give at the promise: what is lost is taken to be in proportion to the rate. It
+-- is worth less if it makes runs slow where the first choice does not.
 local function worth(s, i)
   local way = s.ways[i]
   local slow = s.ways[s.first].slow < slow_most and max(1, way.slow / slow_most) or 1
@@ -67,22 +67,21 @@ end
 local function choose(s, usable)
   local way = s.ways[s.at]
   s.corrections, s.turns, way.left = s.corrections + 1, s.turns + 1, s.corrections
-  if s.turns < tried or way.begins then return end
+  if s.turns < tried then return end
   local better = worth(s, s.at) > worth(s, s.best) * clearly
   if better and way.turns < sure then return end
   if better and s.ways[s.best].turns < sure then return go(s, s.best) end
-  if better then
-    s.best, s.try_after = s.at, try_every
-  elseif s.at ~= s.best then
-    s.try_after = min(2 * s.try_after, try_every_most)
-  end
+  if better then s.best, s.try_after = s.at, try_every end
   local at = next_to_try(s, usable)
   if s.ways[at].begins then return go(s, at) end  -- at first each once
   if s.at ~= s.best then return go(s, s.best) end
   for i = 1, #s.ways do
     if usable(i) and worth(s, i) > worth(s, s.at) * clearly then return go(s, i) end
   end
-  if s.turns >= s.try_after then go(s, at) end
+  if s.turns >= s.try_after then
+    s.try_after = min(2 * s.try_after, try_every_most)
+    go(s, at)
+  end
 end
 
 -- Those above took `over` times longer than they may. They had `slow` times as many slow runs as
