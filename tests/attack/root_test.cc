@@ -8,7 +8,7 @@ class RootFirst : public DaemonTest {};
 
 TEST_F(RootFirst, BypassIsAnsweredWhileTenUsersRefillAThousandConnections) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, for other users";
-  constexpr int kUsers = 10, kConnections = 100, kOrders = 6;
+  constexpr int kUsers = 10, kConnections = 100, kOrders = 4;
   start([] { (void)!nice(-10); });  // as its unit does
   std::vector<pid_t> users;
   for (int i = 0; i < kUsers; ++i) {
