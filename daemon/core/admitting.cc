@@ -297,6 +297,13 @@ void Admitting::refresh_windows() {
   if (withheld_until_ != kNever) let_in();
 }
 
+bool Admitting::all_early() const {
+  const auto waiting = asks_.all();
+  return std::all_of(waiting.begin(), waiting.end(), [this](const Waiting& w) {
+    return w.client == nullptr || early_us(w, roster_, busy_time_, now_.clock) > 0;
+  });
+}
+
 // One decision; false when there is nothing more to decide now.
 bool Admitting::dispatch_once() {
   if (now_.bypass) {
@@ -310,7 +317,9 @@ bool Admitting::dispatch_once() {
     return false;
   }
   seat_.orders().take_saw();
-  DispatchVerdict verdict = seat_.dispatch();
+  // A policy may count what it lets go, so it is not asked in vain.
+  DispatchVerdict verdict =
+      all_early() ? DispatchVerdict{.result = HookResult::kDecided} : seat_.dispatch();
   const uint32_t slot = asks_.slot_of(verdict.run);
   if (slot != kNoAsk && early_us(asks_[slot], roster_, busy_time_, now_.clock) > 0)
     verdict = {.result = verdict.result};

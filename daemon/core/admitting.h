@@ -70,6 +70,7 @@ class Admitting {
   void refresh_windows();
   void dispatch();
   bool dispatch_once();
+  bool all_early() const;  // whoever waits may not go yet: a pause just began
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
   void starve();
   TimeNs starve_ns() const;
