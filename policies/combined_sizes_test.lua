@@ -3,7 +3,7 @@
 -- kernels have room on 32 of 132 SMs, and their curves say so. Simulated: the GPU is a model.
 -- bench/SIZES_AND_BUDGETS.md has what this prints.
 local KERNELS, KERNEL_US, REQUESTS = 10, 200, 300  -- of a request of the service
-local FROM_US, LEARNED_US = 300000, 3000000
+local FROM_US, LEARNED_US = 300000, 6000000
 local WAYS = {
   { "combined", "combined.lua" }, { "with sizes", "combined.lua", sizes = true },
   { "auto", "auto.lua", sizes = true },
