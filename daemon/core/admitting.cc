@@ -32,6 +32,13 @@ double early_us(const Waiting& w, const Roster& roster, const BusyTime& busy_tim
   return std::max(0.0, pause_us - busy_time.pause_us(priority));
 }
 
+bool all_early(const Asks& asks, const Roster& roster, const BusyTime& busy_time, TimeNs now) {
+  const auto early = [&](const Waiting& w) {
+    return w.client == nullptr || early_us(w, roster, busy_time, now) > 0;
+  };
+  return std::all_of(asks.all().begin(), asks.all().end(), early);
+}
+
 }  // namespace
 
 void Admitting::posted(Client& c, const Event& e) {
@@ -310,7 +317,9 @@ bool Admitting::dispatch_once() {
     return false;
   }
   seat_.orders().take_saw();
-  DispatchVerdict verdict = seat_.dispatch();
+  // A policy may count what it lets go, so it is not asked in vain.
+  DispatchVerdict verdict{.result = HookResult::kDecided};
+  if (!all_early(asks_, roster_, busy_time_, now_.clock)) verdict = seat_.dispatch();
   const uint32_t slot = asks_.slot_of(verdict.run);
   if (slot != kNoAsk && early_us(asks_[slot], roster_, busy_time_, now_.clock) > 0)
     verdict = {.result = verdict.result};

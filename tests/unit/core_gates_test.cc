@@ -107,6 +107,29 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
   }
 }
 
+// It may count what it lets go.
+TEST_F(GatesTest, APolicyIsNotAskedForALongUnitWhosePauseJustBegan) {
+  struct : Giving {
+    DispatchVerdict dispatch(Gpu& g) override { return ++times, Giving::dispatch(g); }
+    int times = 0;
+  } counting;
+  begin();
+  teach(2, 5'000, 0, 4);
+  bool ok = false;
+  take(core_->set_policy(&counting, now_, ok));
+  done(2);
+  post(1);
+  ask_at_gate(2, 1);
+  const int before = counting.times;
+  now_ += 50 * kUs;
+  done(1);
+  tick(480 * kUs);
+  EXPECT_EQ(counting.times, before);
+  tick(40 * kUs);
+  EXPECT_GT(counting.times, before);
+  take(core_->set_policy(nullptr, now_, ok));
+}
+
 TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   struct : Policy {
     std::string_view name() const override { return "chooses"; }
