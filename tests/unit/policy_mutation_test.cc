@@ -61,7 +61,8 @@ class PolicyMutation : public ::testing::TestWithParam<Mutation> {
  protected:
   std::string error_of(const std::string& test) {
     const std::string stem = (directory_ / GetParam().policy).replace_extension().string();
-    for (const std::string file : {stem + "_test.lua", stem + "_device_test.lua"}) {
+    for (const char* const end : {"_test.lua", "_device_test.lua"}) {
+      const std::string file = stem + end;
       if (!fs::exists(file)) continue;
       const auto results = run_policy_test_file(file, test);
       if (!results) return "not loaded: " + results.error().message;
