@@ -25,19 +25,22 @@ local STEPS = {
 }
 local PAUSES = 4          -- as the built-in does: in force until another way is clearly better
 for _, step in ipairs(STEPS) do
-  step.spent = step.why .. "; its share is used up"
+  step.spent, step.early = step.why .. "; its share is used up", step.why .. "; this one just began"
 end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen
+local settle_us = 100     -- a request that waited for the one before it begins sooner; at gates the
+                          -- core waits for that
 local slow_part = 0.01    -- of the runs may be slow: take longer by p99_pct, or where that is not
 local tail_times = 2      -- given, by so many times what was promised
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 
-local state = {}          -- by priority: its ways, and what was read at the last correction
+local state = {}          -- by priority: its ways, what was read at the last correction, and
+                          -- how long those above had been idle as the pause began (pause_us)
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, last_run = 0,
-               last_run_us = -huge, at_us = 0, idle_us = 0, work_us = 0, runs = 0, took_us = 0,
-               alone_us = 0, pauses_us = 0, slow = 0, slower = huge }
+               last_run_us = -huge, at_us = 0, idle_us = 0, pause_us = 0, work_us = 0, runs = 0,
+               took_us = 0, alone_us = 0, pauses_us = 0, slow = 0, slower = huge }
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -111,8 +114,15 @@ return policy {
       if blind or step.sets and not k.fenceable then step = STEPS[PAUSES] end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
-      local where = g:busy(q) and step.busy or step.pause
-      if g:gap_us(q) == huge then where, owed_us = ALL, huge end
+      local busy, idle_us = g:busy(q), g:idle_us(q)
+      if busy then s.pause_us = idle_us end
+      local where = busy and step.busy or step.pause
+      local early_us = k.client.held ~= "device" and s.pause_us + settle_us - idle_us or 0
+      if g:gap_us(q) == huge then
+        where, owed_us = ALL, huge
+      elseif step.busy == NONE and where == ALL and early_us > 0 then
+        return IDLE, early_us, step.early
+      end
       if where == NONE then return IDLE, step.why end
       if owed_us <= 0 then return IDLE, step.spent end
       if where == FITS then

@@ -92,6 +92,22 @@ test("what is held on the device has a pause by few verdicts", function(t)
   t.below(r.verdicts, 8 * r.iterations, "verdicts")
 end)
 
+test("between requests that follow each other nothing begins, and soon after the last", function(t)
+  local s = t.sim { policy = "auto.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "be", us = 300, blocks = 264, count = 8 }
+  s:run(30000)
+  for _ = 1, 2 do s:launch { client = "lc", us = 3000, blocks = 132, at = 30000, sync = true } end
+  s:launch { client = "be", us = 300, blocks = 264, at = 30010 }
+  s:run(20000)
+  local log = s:log()
+  local last, be = log[#log - 1], log[#log]
+  t.eq(last.client, "lc", "all requests went first")
+  t.eq(be.client, "be", "then best effort")
+  t.near(be.at_us - last.end_us, 110, 10, "us after the last request")
+end)
+
 test("p99_pct bounds how many runs are slow, though the mean is kept", function(t)
   -- Of some 800 runs of 3 ms, with pauses that nobody can predict, those that took 10 % longer.
   local function slow(params)

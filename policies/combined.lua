@@ -2,8 +2,8 @@
 --
 -- Typical use: the runs of a service in a closed loop keep their rule's slowdown_max, and best
 -- effort asks. On a GPU all 24 blocks did, at 1.07 to 1.08 of 1.10 (bench/SIZES_AND_BUDGETS.md).
--- Sizes gain it nothing there or, simulated, in combined_sizes_test.lua. Requests that wait for
--- each other take longer than its promise. auto.lua needs no profile.
+-- Sizes gain it nothing there or, simulated, in combined_sizes_test.lua. Where requests wait for
+-- each other, use auto.lua: it holds them, and needs no profile.
 --
 -- Three questions in this order, each from policies/lib, and each says why.
 -- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
