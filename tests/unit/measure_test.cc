@@ -385,7 +385,7 @@ TEST(RunComparison, RunsThatScatterMoveWhatItTakesAloneLittle) {
   std::mt19937 random(7);
   double most_us = 0;
   for (int i = 0; i < 2'000; ++i) {
-    const double us = 950 + static_cast<double>(random() % 100);
+    const double us = 950 + 100 * (static_cast<double>(random()) / 4294967296.0);
     const double alone_us = runs.add(1, us, 10, true, 0);
     if (i >= 100) most_us = std::max(most_us, std::abs(alone_us - 1000));
   }
