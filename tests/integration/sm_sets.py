@@ -197,14 +197,17 @@ def check_graphs(where):
     one.end()
     latency.finish()
     stats = where.heddle("status")["devices"][0]["stats"]
-    expect(stats["on_sm_set"] > 20 and stats["off_sm_set"] == 0, stats)
+    expect(stats["on_sm_set"] > 8 and stats["off_sm_set"] == 0, stats)
     counters = told["counters"]
     expect(counters["graph_twins"] == 1, counters)
     # The first ones go as they are, until the twin is made.
     expect(counters["on_sm_set"] > 0.7 * stats["on_sm_set"], (counters, stats))
     sms = [kernel["sms"] for kernel in where.kernels(["graph"])["graph"]]
     expect(set(sms) <= {SET_OF_GAPFILL, 132}, set(sms))
-    expect(sms.count(SET_OF_GAPFILL) == NODES * counters["on_sm_set"], (counters, len(sms)))
+    # Its first kernel is none of a graph, and may be there too.
+    single = counters["on_sm_set"] - counters["twin_launches"]
+    expect(sms.count(SET_OF_GAPFILL) == NODES * counters["twin_launches"] + single,
+           (counters, sms.count(SET_OF_GAPFILL)))
 
 
 def check_waiting_kernels(where, ranks):
