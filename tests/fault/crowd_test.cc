@@ -66,6 +66,10 @@ class CrowdTest : public DaemonTest {
     config_.core.starvation_us = 60e6;
     set_environment();
   }
+  void TearDown() override {
+    unsetenv("HEDDLE_GATES");
+    DaemonTest::TearDown();
+  }
   json client() {
     Request ps;
     ps.kind = Request::Kind::kPs;
@@ -111,8 +115,16 @@ TEST_F(CrowdTest, LaunchesWithinAWindow) {
 
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {
   config_.policy.name = HEDDLE_POLICIES "/fifo.lua";
+  setenv("HEDDLE_GATES", "0", 1);
   start();
   EXPECT_GT(launch_all(9, "gate"), (ipc::kThreads + kFew - 2) * kLaunchesEach / 2);
+}
+
+TEST_F(CrowdTest, LaunchesAtGates) {
+  config_.policy.name = HEDDLE_POLICIES "/fifo.lua";
+  start();
+  // Of a unit, only the first launch is granted: how many units there are is a matter of time.
+  EXPECT_GT(launch_all(9, "gate"), 0u);
 }
 
 }  // namespace
