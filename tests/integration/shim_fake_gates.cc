@@ -55,3 +55,10 @@ FAKE CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count,
                                          CUstreamBatchMemOpParams* ops, unsigned flags) {
   return cuStreamBatchMemOp_v2(stream, count, ops, flags);
 }
+// Waits of the program's own.
+FAKE CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr, uint64_t, unsigned) {
+  return note("wait", stream), CUDA_SUCCESS;
+}
+FAKE CUresult cuWaitExternalSemaphoresAsync(const void*, const void*, unsigned, CUstream stream) {
+  return note("wait", stream), CUDA_SUCCESS;
+}

@@ -165,6 +165,27 @@ TEST_F(ShimGates, AnEventBehindAnEarlierUnitDoesNotEndTheNewest) {
   EXPECT_EQ(app_("get fake_done"), "1");
 }
 
+// Behind that it would tell too late: what the stream waits for may stand at a later gate.
+TEST_F(ShimGates, TheGpuTellsOfAUnitBeforeItsStreamWaits) {
+  uint32_t ticket = 0;
+  for (const char* wait : {"call cuStreamWaitEvent 64", "call cuStreamWaitValue64_v2 64",
+                           "call cuWaitExternalSemaphoresAsync 64 3"}) {
+    expect_gated("launch 64", ++ticket);
+    EXPECT_EQ(app_("ops"), "gate 64,launch 64,") << "the one before is over, and told";
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(app_(wait), "0");
+    EXPECT_EQ(app_("ops"), "done 64,wait 64,wait 64,") << wait;
+    EXPECT_EQ(app_("get fake_done"), std::to_string(ticket));
+  }
+}
+
+TEST_F(ShimGates, AWaitOfAStreamThatCapturesTellsNothing) {
+  expect_gated("launch 64", 1);
+  app_("ops");
+  EXPECT_EQ(app_("set fake_capturing 1"), "1");
+  EXPECT_EQ(app_("call cuStreamWaitEvent 64"), "0");
+  EXPECT_EQ(app_("ops"), "wait 64,");
+}
+
 TEST_F(ShimGates, TheEndOfAStreamWhoseUnitIsToldDoesNotOvertakeItsLaunches) {
   expect_gated("launch 64", 1);
   EXPECT_EQ(app_("record"), "0");
@@ -333,12 +354,13 @@ TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   EXPECT_EQ(app_.receive(), "0");
 }
 
-TEST_F(ShimGates, CopiesAndEventsCountAsAhead) {
+TEST_F(ShimGates, CopiesEventsAndWaitsCountAsAhead) {
   predict(1);
   EXPECT_EQ(app_("launch 64"), "0");
-  for (int i = 0; i < 200; ++i) {
-    ASSERT_EQ(app_("memset 64"), "0");
-    ASSERT_EQ(app_("record 64"), "0");
+  for (int i = 0; i < 140; ++i) {
+    for (const char* command : {"memset 64", "record 64", "call cuStreamWaitEvent 64"}) {
+      ASSERT_EQ(app_(command), "0");
+    }
   }
   app_.send("launch 64");
   poll(nullptr, 0, 20);
