@@ -67,6 +67,41 @@ TEST_F(ShimGates, AWaitOfAStreamThatCapturesTellsNothing) {
   EXPECT_EQ(app_("ops"), "wait 64,");
 }
 
+// The legacy stream's next command comes behind the blocking stream's unit, and so would the word.
+TEST_F(ShimGates, AGateOfABlockingStreamTellsOfTheLegacyStreamsUnit) {
+  expect_gated("launch 0", 1);
+  expect_gated("launch 64", 2);
+  app_("ops");
+  expect_gated("launch 2048", 3);
+  EXPECT_EQ(app_("ops"), "done 2048,gate 2048,launch 2048,");
+  EXPECT_EQ(app_("get fake_done"), "1");
+  expect_gated("launch 0", 4);
+  EXPECT_EQ(app_("ops"), "done 0,gate 0,launch 0,");
+  EXPECT_EQ(app_("get fake_done"), "3") << "its own unit was told";
+}
+
+TEST_F(ShimGates, AGateOfTheLegacyStreamTellsOfAllBlockingStreamsUnits) {
+  expect_gated("launch 2048", 1);
+  expect_gated("launch 2056", 2);
+  expect_gated("launch 64", 3);
+  app_("ops");
+  expect_gated("launch 0", 4);
+  EXPECT_EQ(app_("ops"), "done 0,done 0,gate 0,launch 0,");
+  expect_gated("launch 2048", 5);
+  EXPECT_EQ(app_("ops"), "done 2048,gate 2048,launch 2048,");
+  EXPECT_EQ(app_("get fake_done"), "4");
+}
+
+TEST_F(ShimGates, AGateTellsOfNoUnitOfAnotherContext) {
+  EXPECT_EQ(app_("set fake_primary 1"), "1");
+  expect_gated("launch 2048", 1);
+  EXPECT_EQ(app_("context 2"), "0");
+  daemon_.control().windows[1].word = kGate;
+  app_("ops");
+  expect_gated("launch 0", 1);
+  EXPECT_EQ(app_("ops"), "gate 0,launch 0,");
+}
+
 TEST_F(ShimGates, TheEndOfAStreamWhoseUnitIsToldDoesNotOvertakeItsLaunches) {
   expect_gated("launch 64", 1);
   EXPECT_EQ(app_("record"), "0");
