@@ -1,8 +1,11 @@
 // A program that queues launches and does one thing more, as its standard input says:
 //
 //   warm          its kernel runs until a prediction is known, and all is done
+//   warm_long     the same of its long kernel
 //   queue N S     N launches into S streams in turns, by a thread of its own: answered at once
 //   posted        how many of them the driver has
+//   join NAME     three long launches, by that thread: the last one's stream has the first, and
+//                 waits for the second, by one of kJoins; answered at once
 //   settle        waits for all; "right" or "wrong"
 //   call NAME     one of kWaitingCalls, by this thread; "done" when it returned
 //   leave NAME    one of kWays to end, with what is queued
@@ -24,6 +27,8 @@ namespace heddle::fault {
 namespace {
 
 constexpr size_t kStreams = 16;
+constexpr size_t kBlocking = kStreams - 2, kLegacy = kStreams - 1;  // others do not block
+constexpr uint32_t kShortNs = 20'000, kLongNs = 50'000'000;         // kernels
 
 struct Words {
   CUdeviceptr at = 0;
@@ -35,13 +40,15 @@ struct Words {
     DO(cu.cuMemAlloc_v2(&at, sizeof expected));
     DO(cu.cuMemsetD8_v2(at, 0, sizeof expected));
     for (CUstream& stream : streams) DO(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DO(cu.cuStreamCreate(&streams[kBlocking], 0));
+    streams[kLegacy] = CU_STREAM_LEGACY;
   }
-  void launch(size_t i) {
+  void launch(size_t i, uint32_t block_ns = kShortNs) {
     CUdeviceptr word = at + i * sizeof(uint64_t);
-    uint32_t block_ns = 20'000;
     uint64_t value = ++launches;
     void* params[] = {&word, &block_ns, &value};
-    DO(cu.cuLaunchKernel(spin, 1, 1, 1, 128, 1, 1, 0, streams[i], params, nullptr));
+    const unsigned blocks = block_ns == kShortNs ? 1 : 2;  // by which they are two kernels
+    DO(cu.cuLaunchKernel(spin, blocks, 1, 1, 128, 1, 1, 0, streams[i], params, nullptr));
     expected[i] = expected[i] * kStateFactor + value;
   }
   bool right() {
@@ -71,6 +78,47 @@ void warm() {
     for (int i = 0; i < 5; ++i) words.launch(0);
     DO(cu.cuStreamSynchronize(words.streams[0]));
   }
+}
+
+void warm_long() {
+  for (int round = 0; round < 5; ++round) {
+    words.launch(0, kLongNs);
+    DO(cu.cuStreamSynchronize(words.streams[0]));
+  }
+}
+
+// ---- joins ----
+
+void join(void (*how)()) {
+  queuing = std::thread([=] {
+    DO(cu.cuCtxSetCurrent(primary));
+    how();
+  });
+}
+void join_by_event() {
+  CUevent event = nullptr;
+  DO(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  words.launch(0, kLongNs);
+  words.launch(1, kLongNs);
+  DO(cu.cuEventRecord(event, words.streams[1]));
+  DO(cu.cuStreamWaitEvent(words.streams[0], event, 0));
+  words.launch(0, kLongNs);
+}
+void join_by_value() {
+  static std::atomic<uint32_t>* const flag = [] {
+    void* const page = aligned_alloc(kPage, kPage);
+    DO(more.enlist(page, kPage, kHostRegisterPortable | kHostRegisterDeviceMap));
+    return new (page) std::atomic<uint32_t>{0};
+  }();
+  words.launch(0, kLongNs);
+  DO(more.wait(words.streams[0], address(flag), 1, CU_STREAM_WAIT_VALUE_EQ));
+  words.launch(1, kLongNs);
+  DO(cu.cuStreamSynchronize(words.streams[1]));
+  *flag = 1;
+  words.launch(0, kLongNs);
+}
+void join_by_rule(size_t one, size_t other) {
+  for (const size_t stream : {one, other, one}) words.launch(stream, kLongNs);
 }
 
 // ---- ways to end ----
@@ -153,6 +201,10 @@ constexpr Named kWays[] = {{"exit", [] { exit(0); }},
                            {"fork_and_launch", [] { fork_and_end(true); }},
                            {"exec", execute},
                            {"thread", end_thread}};
+constexpr Named kJoins[] = {{"event", [] { join(join_by_event); }},
+                            {"value", [] { join(join_by_value); }},
+                            {"into_legacy", [] { join([] { join_by_rule(kBlocking, kLegacy); }); }},
+                            {"of_legacy", [] { join([] { join_by_rule(kLegacy, kBlocking); }); }}};
 constexpr Named kLies[] = {{"ring", break_ring}};
 
 template <size_t kCount>
@@ -169,6 +221,9 @@ void obey(const char* line) {
   if (sscanf(line, "queue %u %u", &launches, &streams) >= 1) {
     queue(launches, streams);
     puts("done");
+  } else if (strncmp(line, "warm_long", 9) == 0) {
+    warm_long();
+    puts("done");
   } else if (strncmp(line, "warm", 4) == 0) {
     warm();
     puts("done");
@@ -179,6 +234,9 @@ void obey(const char* line) {
     puts(words.right() ? "right" : "wrong");
   } else if (sscanf(line, "call %63s", name) == 1) {
     run(kWaitingCalls, name);
+    puts("done");
+  } else if (sscanf(line, "join %63s", name) == 1) {
+    run(kJoins, name);
     puts("done");
   } else if (sscanf(line, "lie %63s", name) == 1) {
     run(kLies, name);

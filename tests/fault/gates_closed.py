@@ -92,11 +92,11 @@ class Client:
 class Scene:
     """A daemon that holds everybody, and one client whose gates are closed."""
 
-    def __init__(self, where, program, hold, gpu=STARVATION):
+    def __init__(self, where, program, hold, gpu=STARVATION, warm="warm"):
         self.where = where
         where.start_daemon("priority", daemon="gates = true", gpu=gpu)
         self.client = Client(where, program)
-        self.client.ask("warm")
+        self.client.ask(warm)
         where.switch_policy(hold)
 
     def close(self, command="settle", launches=QUEUED, streams=1):
@@ -236,6 +236,19 @@ def a_starving_call(scene):
     print(f"cuMemFree behind {launches} launches ended by their starvation")
 
 
+def a_join(scene, name):
+    """Its units go one by one, as they starve. What is before the join is told to be over, so that it
+    is not taken for a kernel that waits for what is behind."""
+    scene.client.ask(f"join {name}")
+    scene.client.settle()
+    past = scene.where.heddle("explain", str(scene.client.process.pid))["devices"][0]["past"]
+    reasons = [wait["reason"] for wait in past]
+    setting.expect(reasons and not any(STUCK in reason for reason in reasons), f"{name}: {past}")
+    scene.client.end()
+    scene.where.stop_daemon()
+    print(f"{name}: {len(past)} launches waited, none for being stuck")
+
+
 def an_end(scene, name):
     """With closed gates, and at once."""
     scene.close(None)
@@ -275,7 +288,10 @@ CALLS = ("cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleLoadData"
          "cuMipmappedArrayDestroy", "cuGreenCtxCreate")
 ENDS = ("exit", "_exit", "exec")
 WAYS_ON = ("destroy_context", "reset", "fork", "fork_and_launch", "thread")
+JOINS = ("event", "value", "into_legacy", "of_legacy")
 STARVING = "starvation_ms = 100"
+STARVING_LATE = "starvation_ms = 1000"  # later than a long kernel counts as stuck
+STUCK = "takes far longer than predicted"
 
 
 def main():
@@ -298,6 +314,10 @@ def main():
         if not wanted or "starving" in wanted:
             where.next_gpu("starving")
             a_starving_call(Scene(where, program, hold, gpu=STARVING))
+        for name in JOINS:
+            if not wanted or name in wanted:
+                where.next_gpu(name)
+                a_join(Scene(where, program, hold, STARVING_LATE, "warm_long"), name)
         if not wanted or "lie" in wanted:
             where.next_gpu("lie")
             a_broken_ring(Scene(where, program, hold))
