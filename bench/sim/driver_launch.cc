@@ -29,7 +29,7 @@ T parameter(void** params, const void* packed, int index, int offset) {
 CUresult describe(const Function& function, void** params, void** extra, Command& command) {
   if (function.name == kNullKernel) return CUDA_SUCCESS;
   const void* packed = packed_parameters(extra);
-  const bool meet = function.name == kMeetKernel;
+  const bool meet = function.name.ends_with(kMeetKernel);
   if (!meet && function.name != kSpinKernel) return unsupported("cuLaunchKernel");
   if (params == nullptr && packed == nullptr) return CUDA_ERROR_INVALID_VALUE;
   if (meet) {

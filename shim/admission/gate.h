@@ -158,6 +158,10 @@ void note_launch(Launch launch);
 // its launches is held back, because what waits may keep the GPU from the launch itself.
 void note_signal(StreamRef stream);
 
+// The stream is about to wait, maybe for what stands at a gate itself: the unit that ends here is
+// told to be over before that, so that the daemon does not take it for stuck.
+void note_stream_wait(StreamRef stream);
+
 // The process shares memory with another process or device: its cooperative kernels may be ranks
 // that wait for each other.
 void note_peer();

@@ -1,4 +1,4 @@
-// What is recorded, and never held back: several launches in one call, signals, copies.
+// What is recorded, and never held back: several launches in one call, signals, waits, copies.
 #include "shim/admission/gate.h"
 #include "shim/gate/unit.h"
 
@@ -13,6 +13,21 @@ void note_signal(StreamRef stream) {
   if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
   leave_all_gates();  // what the stream has before it must not stand at a closed one either
   set_signals(stream);
+}
+
+// Also in the legacy stream the word orders nothing more: the wait is a command there as well.
+void note_stream_wait(StreamRef ref) {
+  if (!any_gates()) return;
+  StreamSlot* stream = nullptr;
+  uint64_t ended = 0;
+  if (Inside in; in && !anything_captures()) {
+    GateBook* const gates = in.session().gates;
+    stream = gates != nullptr ? known_stream(in.thread(), ref) : nullptr;
+    if (stream == nullptr || newest_gate(*gates, *stream) == 0) return;
+    add_beside_units(gates, stream->device);
+    ended = end_unit(gates, *stream, in.thread().unit);
+  }
+  if (ended != 0) put_last_word(*stream, ref, ended);
 }
 
 Activity::Activity(StreamRef ref, wire::Kind kind) {

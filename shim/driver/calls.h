@@ -113,6 +113,7 @@ CUresult cuStreamQuery(CUstream stream) noexcept;
 CUresult cuStreamQuery_ptsz(CUstream stream) noexcept;
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context) noexcept;
 CUresult cuStreamGetPriority(CUstream stream, int* priority) noexcept;
+CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) noexcept;
 CUresult cuStreamGetId(CUstream stream, unsigned long long* id) noexcept;
 CUresult cuStreamGetId_ptsz(CUstream stream, unsigned long long* id) noexcept;
 CUresult cuStreamDestroy(CUstream stream) noexcept;

@@ -1,6 +1,6 @@
 // What says that others wait for this process on the GPU: streams that write values or signal
 // semaphores, host functions, and events and memory that are shared with other processes and
-// devices (memory.cc has the rest).
+// devices (memory.cc has the rest). And streams that wait for others.
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 #include "shim/entry/wait.h"
@@ -20,6 +20,8 @@ using namespace heddle::shim;
   HEDDLE_BEFORE(note_signal, name, parameters, arguments)
 #define HEDDLE_HOST(name, parameters, arguments) \
   HEDDLE_BEFORE(note_host_function, name, parameters, arguments)
+#define HEDDLE_STREAM_WAIT(name, parameters, arguments) \
+  HEDDLE_BEFORE(note_stream_wait, name, parameters, arguments)
 #define HEDDLE_EVENT(name, parameters, arguments)        \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
@@ -63,6 +65,13 @@ HEDDLE_SIGNAL(cuStreamWriteValue64_v2, (CUstream stream, CUdeviceptr at, uint64_
 HEDDLE_SIGNAL(cuStreamBatchMemOp, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
 HEDDLE_SIGNAL(cuStreamBatchMemOp_v2, (CUstream stream, unsigned count, CUstreamBatchMemOpParams* operations, unsigned flags), (stream, count, operations, flags))
 HEDDLE_SIGNAL(cuSignalExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
+
+HEDDLE_STREAM_WAIT(cuStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), (stream, event, flags))
+HEDDLE_STREAM_WAIT(cuStreamWaitValue32, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_STREAM_WAIT(cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_STREAM_WAIT(cuStreamWaitValue64, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_STREAM_WAIT(cuStreamWaitValue64_v2, (CUstream stream, CUdeviceptr at, uint64_t value, unsigned flags), (stream, at, value, flags))
+HEDDLE_STREAM_WAIT(cuWaitExternalSemaphoresAsync, (const void* semaphores, const void* parameters, unsigned count, CUstream stream), (semaphores, parameters, count, stream))
 
 HEDDLE_HOST(cuLaunchHostFunc, (CUstream stream, void (*function)(void*), void* data), (stream, function, data))
 HEDDLE_HOST(cuStreamAddCallback, (CUstream stream, void (*function)(CUstream, CUresult, void*), void* data, unsigned flags), (stream, function, data, flags))

@@ -136,6 +136,12 @@ bool is_green(CUstream stream) {
          HEDDLE_REAL(cuStreamGetGreenCtx)(stream, &green) == CUDA_SUCCESS && green != nullptr;
 }
 
+bool is_blocking(CUstream stream) {
+  unsigned flags = CU_STREAM_NON_BLOCKING;
+  return HEDDLE_REAL(cuStreamGetFlags)(stream, &flags) == CUDA_SUCCESS &&
+         (flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
 // Tells the daemon that a stream's slot is free. Not where it may yet hear of launches before that:
 // those at gates. The numbers of the slot's next stream are above theirs.
 void post_end(Inside& in, const StreamSlot& slot) {
@@ -189,6 +195,8 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
     HEDDLE_REAL(cuStreamGetPriority)(stream.handle, &slot.priority);
   }
   slot.context = context;
+  slot.legacy = is_legacy(stream);
+  slot.blocking = is_default || is_blocking(stream.handle);
   slot.green = !is_default && is_green(stream.handle);
   if (slot.green) in.count(&ipc::ClientMemory::Counters::green_streams);
   slot.device = device_of(context, current);

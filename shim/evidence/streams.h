@@ -67,6 +67,8 @@ struct alignas(64) StreamSlot {
 
   std::atomic<uint64_t> gate{0};  // the newest in it (gate/page.h); 0: none since it has the slot
 
+  // The legacy stream; that or ordered against it. Constant as the context.
+  bool legacy = false, blocking = false;
   bool green = false;  // of a Green Context that the application made; constant as the context
 
   // What runs for it on an SM set (contexts.h), by the set's place. After one failed, when
@@ -196,7 +198,8 @@ StreamSlot& slot_at(uint32_t index);
 template <class Visit>
 void for_each_active(Visit&& visit) {
   for (uint32_t word = 0; word < ipc::kStreams / 64; ++word) {
-    uint64_t bits = active_streams[word].load(std::memory_order_relaxed);
+    // Acquiring: what is constant of a slot was written before its stream was active.
+    uint64_t bits = active_streams[word].load(std::memory_order_acquire);
     for (; bits != 0; bits &= bits - 1) {
       visit(slot_at(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits))));
     }

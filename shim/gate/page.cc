@@ -11,6 +11,9 @@ namespace {
 constexpr CUdeviceptr kRefused = 1;
 constexpr auto kAlreadyRegistered = static_cast<CUresult>(712);
 
+// Units that the GPU tells of together with a gate; others with a later one.
+constexpr unsigned kToldMost = 16;
+
 // The driver took a gate alone, which it refused together with a write.
 constinit std::atomic<bool> only_waits{false};
 
@@ -104,6 +107,29 @@ uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket
   return ticket;
 }
 
+// Writes for the units that are over when the stream gets to its gate: its own newest one, and what
+// the legacy stream's rules put before it. Where that one waits, their own next word would as well.
+unsigned tell_before(const GateBook& book, StreamSlot& stream, const GateTicket& ticket,
+                     CUstreamBatchMemOpParams* ops) {
+  if (only_waits.load(std::memory_order_relaxed)) return 0;
+  const CUdeviceptr page = ticket.word - word_of(stream.device);
+  unsigned told = 0;
+  const auto tell = [&](StreamSlot& slot) {
+    uint64_t gate = slot.gate.load(std::memory_order_relaxed);
+    const uint32_t before = untold(book, gate);
+    if (told == kToldMost || !has_word(before, ticket.number)) return;
+    if (&slot != &stream && !slot.gate.compare_exchange_strong(gate, gate | kTold)) return;
+    ops[told++] = write_done(page, stream.device, before);
+  };
+  tell(stream);
+  if (!stream.blocking) return told;
+  for_each_active([&](StreamSlot& other) {
+    const bool ordered = other.blocking && other.legacy != stream.legacy;
+    if (ordered && other.context == stream.context) tell(other);
+  });
+  return told;
+}
+
 }  // namespace
 
 CUdeviceptr page_at(GateBook& book, int device) {
@@ -136,18 +162,13 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
   if (stream_captures(ref)) return 0;  // out of our sight: it would be a node of the graph
   const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
-  const uint32_t before = untold(book, stream.gate.load(std::memory_order_relaxed));
-  bool there = false;
-  if (has_word(before, ticket.number) && !only_waits.load(std::memory_order_relaxed)) {
-    const CUdeviceptr page = ticket.word - word_of(stream.device);
-    CUstreamBatchMemOpParams ops[] = {write_done(page, stream.device, before), wait_for(ticket)};
-    there = submit(ref, ops, 2);
-    if (!there && submit_wait(ref, ticket)) {
-      there = true;
-      only_waits.store(true, std::memory_order_relaxed);
-    }
-  } else {
+  CUstreamBatchMemOpParams ops[kToldMost + 1];
+  const unsigned told = tell_before(book, stream, ticket, ops);
+  ops[told] = wait_for(ticket);
+  bool there = told > 0 && submit(ref, ops, told + 1);
+  if (!there) {
     there = submit_wait(ref, ticket);
+    if (there && told > 0) only_waits.store(true, std::memory_order_relaxed);
   }
   if (!there) {
     leave_gates(&book);  // nobody will tell of that ticket

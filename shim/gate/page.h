@@ -20,7 +20,8 @@ struct GateTicket {
 GateTicket take_ticket(GateBook& book, int device);
 
 // Puts a gate behind all that the stream has. When that is done the GPU says so of the unit that
-// had the stream's gate before. The gate's ticket; 0: there is none, and the launch asks. So it
+// had the stream's gate before, and of units in streams that it is ordered behind without a word of
+// the program's. The gate's ticket; 0: there is none, and the launch asks. So it
 // does in a stream of another context than the page is registered in, unless that is a primary one.
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 

@@ -1,8 +1,12 @@
 // A program that queues launches and does one thing more, as its standard input says:
 //
 //   warm          its kernel runs until a prediction is known, and all is done
-//   queue N S     N launches into S streams in turns, by a thread of its own: answered at once
+//   warm_long     the same of its long kernel
+//   warm_meeting  the same of a kernel that waits for its peers, in one stream, and of one behind
+//   it queue N S     N launches into S streams in turns, by a thread of its own: answered at once
 //   posted        how many of them the driver has
+//   join NAME     three long launches, by that thread: the last one's stream has the first, and
+//                 waits for the second, by one of kJoins; answered at once
 //   settle        waits for all; "right" or "wrong"
 //   call NAME     one of kWaitingCalls, by this thread; "done" when it returned
 //   leave NAME    one of kWays to end, with what is queued
@@ -24,6 +28,13 @@ namespace heddle::fault {
 namespace {
 
 constexpr size_t kStreams = 16;
+constexpr size_t kBlocking = kStreams - 2, kLegacy = kStreams - 1;  // others do not block
+// Each is a kernel of its own by its blocks.
+struct Length {
+  uint32_t ns;
+  unsigned blocks;
+};
+constexpr Length kShort{20'000, 1}, kLong{50'000'000, 2}, kUnit{1'000'000, 3};
 
 struct Words {
   CUdeviceptr at = 0;
@@ -35,13 +46,15 @@ struct Words {
     DO(cu.cuMemAlloc_v2(&at, sizeof expected));
     DO(cu.cuMemsetD8_v2(at, 0, sizeof expected));
     for (CUstream& stream : streams) DO(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    DO(cu.cuStreamCreate(&streams[kBlocking], 0));
+    streams[kLegacy] = CU_STREAM_LEGACY;
   }
-  void launch(size_t i) {
+  void launch(size_t i, Length length = kShort) {
     CUdeviceptr word = at + i * sizeof(uint64_t);
-    uint32_t block_ns = 20'000;
+    uint32_t block_ns = length.ns;
     uint64_t value = ++launches;
     void* params[] = {&word, &block_ns, &value};
-    DO(cu.cuLaunchKernel(spin, 1, 1, 1, 128, 1, 1, 0, streams[i], params, nullptr));
+    DO(cu.cuLaunchKernel(spin, length.blocks, 1, 1, 128, 1, 1, 0, streams[i], params, nullptr));
     expected[i] = expected[i] * kStateFactor + value;
   }
   bool right() {
@@ -71,6 +84,78 @@ void warm() {
     for (int i = 0; i < 5; ++i) words.launch(0);
     DO(cu.cuStreamSynchronize(words.streams[0]));
   }
+}
+
+void warm_long() {
+  for (int round = 0; round < 5; ++round) {
+    words.launch(0, kLong);
+    DO(cu.cuStreamSynchronize(words.streams[0]));
+  }
+}
+
+// Runs until `ranks` launches of that meeting do. Simulated only.
+void meet(size_t stream, uint32_t ranks, uint64_t meeting) {
+  static const CUfunction kernel = [] {
+    CUmodule module = nullptr;
+    CUfunction found = nullptr;
+    DO(cu.cuModuleLoadData(&module,
+                           ".version 7.0\n.target sm_90\n.address_size 64\n"
+                           ".visible .entry heddle_meet(.param .u64 m, .param .u32 r)\n"
+                           "{ ret; }\n"));
+    DO(cu.cuModuleGetFunction(&found, module, "heddle_meet"));
+    return found;
+  }();
+  void* params[] = {&meeting, &ranks};
+  DO(cu.cuLaunchKernel(kernel, 1, 1, 1, 128, 1, 1, 0, words.streams[stream], params, nullptr));
+}
+
+void warm_meeting() {
+  for (uint64_t round = 0; round < 10; ++round) {
+    meet(0, 1, round);
+    words.launch(0, kUnit);
+    DO(cu.cuStreamSynchronize(words.streams[0]));
+  }
+}
+
+// ---- joins ----
+
+void join(void (*how)()) {
+  queuing = std::thread([=] {
+    DO(cu.cuCtxSetCurrent(primary));
+    how();
+  });
+}
+void join_by_event() {
+  CUevent event = nullptr;
+  DO(cu.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+  words.launch(0, kLong);
+  words.launch(1, kLong);
+  DO(cu.cuEventRecord(event, words.streams[1]));
+  DO(cu.cuStreamWaitEvent(words.streams[0], event, 0));
+  words.launch(0, kLong);
+}
+void join_by_value() {
+  static std::atomic<uint32_t>* const flag = [] {
+    void* const page = aligned_alloc(kPage, kPage);
+    DO(more.enlist(page, kPage, kHostRegisterPortable | kHostRegisterDeviceMap));
+    return new (page) std::atomic<uint32_t>{0};
+  }();
+  words.launch(0, kLong);
+  DO(more.wait(words.streams[0], address(flag), 1, CU_STREAM_WAIT_VALUE_EQ));
+  words.launch(1, kLong);
+  DO(cu.cuStreamSynchronize(words.streams[1]));
+  *flag = 1;
+  words.launch(0, kLong);
+}
+// Of a kernel that runs: what it waits for comes behind another unit of its stream.
+void join_by_meeting() {
+  static uint64_t meetings = 1000;
+  meet(0, 2, ++meetings);
+  words.launch(0, kUnit);
+  meet(1, 2, meetings);
+}
+void join_by_rule(size_t one, size_t other) {
+  for (const size_t stream : {one, other, one}) words.launch(stream, kLong);
 }
 
 // ---- ways to end ----
@@ -153,6 +238,11 @@ constexpr Named kWays[] = {{"exit", [] { exit(0); }},
                            {"fork_and_launch", [] { fork_and_end(true); }},
                            {"exec", execute},
                            {"thread", end_thread}};
+constexpr Named kJoins[] = {{"event", [] { join(join_by_event); }},
+                            {"value", [] { join(join_by_value); }},
+                            {"meeting", [] { join(join_by_meeting); }},
+                            {"into_legacy", [] { join([] { join_by_rule(kBlocking, kLegacy); }); }},
+                            {"of_legacy", [] { join([] { join_by_rule(kLegacy, kBlocking); }); }}};
 constexpr Named kLies[] = {{"ring", break_ring}};
 
 template <size_t kCount>
@@ -169,6 +259,12 @@ void obey(const char* line) {
   if (sscanf(line, "queue %u %u", &launches, &streams) >= 1) {
     queue(launches, streams);
     puts("done");
+  } else if (strncmp(line, "warm_long", 9) == 0) {
+    warm_long();
+    puts("done");
+  } else if (strncmp(line, "warm_meeting", 12) == 0) {
+    warm_meeting();
+    puts("done");
   } else if (strncmp(line, "warm", 4) == 0) {
     warm();
     puts("done");
@@ -179,6 +275,9 @@ void obey(const char* line) {
     puts(words.right() ? "right" : "wrong");
   } else if (sscanf(line, "call %63s", name) == 1) {
     run(kWaitingCalls, name);
+    puts("done");
+  } else if (sscanf(line, "join %63s", name) == 1) {
+    run(kJoins, name);
     puts("done");
   } else if (sscanf(line, "lie %63s", name) == 1) {
     run(kLies, name);

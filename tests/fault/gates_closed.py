@@ -92,11 +92,11 @@ class Client:
 class Scene:
     """A daemon that holds everybody, and one client whose gates are closed."""
 
-    def __init__(self, where, program, hold, gpu=STARVATION):
+    def __init__(self, where, program, hold, gpu=STARVATION, warm="warm"):
         self.where = where
         where.start_daemon("priority", daemon="gates = true", gpu=gpu)
         self.client = Client(where, program)
-        self.client.ask("warm")
+        self.client.ask(warm)
         where.switch_policy(hold)
 
     def close(self, command="settle", launches=QUEUED, streams=1):
@@ -236,6 +236,39 @@ def a_starving_call(scene):
     print(f"cuMemFree behind {launches} launches ended by their starvation")
 
 
+def let_go(scene, command):
+    """How the launches of `command` were let go, the newest first."""
+    scene.client.ask(command)
+    scene.client.settle()
+    past = scene.where.heddle("explain", str(scene.client.process.pid))["devices"][0]["past"]
+    return ["stuck" if STUCK in wait["reason"] else wait["let_go_by"] for wait in past]
+
+
+def a_stuck_kernel(scene):
+    """It waits for a launch of another stream, with one of its own stream before. The core knows
+    after that launch that the program has two streams: the one before starves once. What is let go
+    for being stuck opens the gates, so that nothing waits behind it."""
+    first = let_go(scene, "join meeting")
+    setting.expect(first == ["stuck", STARVED, STARVED], first)
+    again = HOLD.replace('"hold"', '"again"')  # which closes the gates that opened for the first
+    scene.where.switch_policy(setting.write_policy(scene.where, "again", again))
+    again = let_go(scene, "join meeting")
+    setting.expect(again == ["stuck", STARVED] + first, again)
+    scene.client.end()
+    scene.where.stop_daemon()
+    print("a kernel that waits for a later launch has it")
+
+
+def a_join(scene, name):
+    """Its units go one by one, as they starve. What is before the join is told to be over, so that
+    it is not taken for a kernel that waits for what is behind."""
+    past = let_go(scene, f"join {name}")
+    setting.expect(past == [STARVED] * 3, f"{name}: {past}")
+    scene.client.end()
+    scene.where.stop_daemon()
+    print(f"{name} counts as no stuck kernel")
+
+
 def an_end(scene, name):
     """With closed gates, and at once."""
     scene.close(None)
@@ -275,7 +308,11 @@ CALLS = ("cuMemFree", "cuMemFreeHost", "cuMemHostUnregister", "cuModuleLoadData"
          "cuMipmappedArrayDestroy", "cuGreenCtxCreate")
 ENDS = ("exit", "_exit", "exec")
 WAYS_ON = ("destroy_context", "reset", "fork", "fork_and_launch", "thread")
+JOINS = ("event", "value", "into_legacy", "of_legacy")
 STARVING = "starvation_ms = 100"
+STARVING_LATE = "starvation_ms = 1000"  # later than a long kernel counts as stuck
+STARVED = "starvation bound"
+STUCK = "takes far longer than predicted"
 
 
 def main():
@@ -298,6 +335,13 @@ def main():
         if not wanted or "starving" in wanted:
             where.next_gpu("starving")
             a_starving_call(Scene(where, program, hold, gpu=STARVING))
+        for name in JOINS:
+            if not wanted or name in wanted:
+                where.next_gpu(name)
+                a_join(Scene(where, program, hold, STARVING_LATE, "warm_long"), name)
+        if not wanted or "stuck" in wanted:
+            where.next_gpu("stuck")
+            a_stuck_kernel(Scene(where, program, hold, STARVING_LATE, "warm_meeting"))
         if not wanted or "lie" in wanted:
             where.next_gpu("lie")
             a_broken_ring(Scene(where, program, hold))

@@ -115,11 +115,14 @@ int set_access(int device) {
       0, 0, &who, 1);
 }
 
-// Any entry point with nothing but zeros: what it does not take is not looked at.
-int call(const char* name) {
+// Any entry point with `number` at one place and zeros else: what it does not take is not looked
+// at.
+int call(const char* name, uintptr_t number, size_t place) {
   using Words = int(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t,
                     uintptr_t, uintptr_t, uintptr_t);
-  return symbol<Words>(name)(0, 0, 0, 0, 0, 0, 0, 0, 0, 0);
+  uintptr_t w[10] = {};
+  w[place] = number;
+  return symbol<Words>(name)(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9]);
 }
 
 // One launch each, all alive at once until the last is done. The last thread launches `last`; if
@@ -400,7 +403,8 @@ const Command kCommands[] = {
 int answer(const char* line) {
   char word[64] = {}, name[64] = {};
   long number = 0;
-  if (sscanf(line, "call %63s", name) == 1) return call(name);
+  unsigned long at = 0, place = 0;
+  if (sscanf(line, "call %63s %lu %lu", name, &at, &place) >= 1) return call(name, at, place);
   if (sscanf(line, "set %63s %ld", name, &number) == 2)
     return control(name) = static_cast<int>(number);
   if (sscanf(line, "get %63s", name) == 1) return control(name);

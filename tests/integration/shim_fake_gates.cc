@@ -55,3 +55,17 @@ FAKE CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count,
                                          CUstreamBatchMemOpParams* ops, unsigned flags) {
   return cuStreamBatchMemOp_v2(stream, count, ops, flags);
 }
+// Some streams block with the legacy one.
+FAKE CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
+  constexpr uint64_t kBlocking = 2048, kOthers = 2560;
+  const auto number = reinterpret_cast<uint64_t>(stream);
+  *flags = number >= kBlocking && number < kOthers ? 0 : CU_STREAM_NON_BLOCKING;
+  return CUDA_SUCCESS;
+}
+// Waits of the program's own.
+FAKE CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr, uint64_t, unsigned) {
+  return note("wait", stream), CUDA_SUCCESS;
+}
+FAKE CUresult cuWaitExternalSemaphoresAsync(const void*, const void*, unsigned, CUstream stream) {
+  return note("wait", stream), CUDA_SUCCESS;
+}

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -62,6 +63,9 @@ RelaxedCapture::RelaxedCapture() { relaxed += mode_ == CU_STREAM_CAPTURE_MODE_RE
 RelaxedCapture::~RelaxedCapture() { --relaxed; }
 CUcontext primary_of(CUdevice) { return primary; }
 bool stream_captures(StreamRef) { return captures; }
+constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64] = {};
+StreamSlot slots[24];
+StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 
 namespace {
 
@@ -223,6 +227,26 @@ TEST_F(GateOpener, AStreamOfAnotherContextHasNoGate) {
   other.context = kOther;
   EXPECT_NE(put_gate(*book_, stream, {}), 0u);
   EXPECT_EQ(put_gate(*book_, other, {}), 0u) << "it would read what ends with the first";
+}
+
+TEST_F(GateOpener, AGateTellsOfSomeUnitsAndTheNextOneOfTheOthers) {
+  StreamSlot legacy;
+  legacy.context = kOwn;
+  legacy.legacy = legacy.blocking = true;
+  for (StreamSlot& slot : slots) {
+    slot.context = kOwn;
+    slot.blocking = true;
+    EXPECT_NE(put_gate(*book_, slot, {}), 0u);
+  }
+  active_streams[0] = (uint64_t{1} << std::size(slots)) - 1;
+  EXPECT_NE(put_gate(*book_, legacy, {}), 0u);
+  EXPECT_EQ(written.size(), 16u);
+  EXPECT_NE(put_gate(*book_, legacy, {}), 0u);
+  active_streams[0] = 0;
+  std::set<uint32_t> told;
+  for (const auto& [word, ticket] : written) told.insert(ticket);
+  EXPECT_EQ(written.size(), std::size(slots) + 1) << "none twice, and its own";
+  EXPECT_EQ(told.size(), written.size());
 }
 
 TEST_F(GateOpener, ACaptureThatTheShimDidNotSeeHasNoGate) {
