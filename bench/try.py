@@ -439,7 +439,8 @@ def main():
             sys.exit(subprocess.run([sys.executable, HERE / "report.py", path, *traced, "--html",
                                      options.report]).returncode)
     except (HostError, traces.TraceError, OSError) as error:
-        sys.exit(f"heddle try: {error}")
+        sim = f"\nThe simulated GPU has the kernels of {HERE}/heddle-demo alone." * options.sim
+        sys.exit(f"heddle try: {error}{sim}")
     except KeyboardInterrupt:
         sys.exit(130)
     finally:

@@ -165,7 +165,8 @@ void add_run(CLI::App& app, Options& o) {
       ->check([](const std::string& text) {
         return ipc::parse_memory(text) ? "" : "--memory takes 20GiB, 512MiB or 25% of the GPU";
       });
-  command->add_flag("--sim", o.run.sim, "on the simulated GPU");
+  command->add_flag("--sim", o.run.sim,
+                    "on the simulated GPU: it has the kernels of heddle-demo alone");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");
   command->add_flag("--children", o.run.children,
                     "the program is static, 32-bit or privileged, and starts others that are not");

@@ -82,7 +82,9 @@ def check_refusals():
     for arguments, code, told in (
             (["--", "/bin/true"], 2, "say both programs"),
             (["--sim", "--", "/bin/true", "--", "/bin/true"], 1,
-             "service ended (status 0) before it was measured")):
+             "service ended (status 0) before it was measured"),
+            (["--sim", "--", "/bin/false", "--", "/bin/true"], 1,
+             f"has the kernels of {stage.DEMO} alone")):
         done = subprocess.run([stage.HEDDLE, "try", *arguments], capture_output=True, text=True,
                               timeout=60)
         assert done.returncode == code and told in done.stderr, (arguments, done)

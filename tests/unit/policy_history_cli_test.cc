@@ -106,6 +106,25 @@ TEST(ExplainClient, HearsOfThePromiseOfTheGpuInQuestion) {
   EXPECT_EQ(told(4).find("promise"), std::string::npos);
 }
 
+TEST(ExplainClient, HearsNothingOfWhatThePolicyDidNotLookAt) {
+  const json client{{"id", 1}, {"pid", 2}, {"label", "train"}, {"priority_text", "Q9"}};
+  json held{{"by", "policy"},        {"generation", 1},     {"reason", "enough"}, {"us_ago", 1},
+            {"gap_us", "not asked"}, {"inflight_us", 1500}, {"waiting", 1}};
+  const json wait{
+      {"kernel", "k"}, {"placed", true}, {"queue", "be"}, {"waited_us", 9}, {"held", held}};
+  json answer{{"devices",
+               {{{"device", 0},
+                 {"policy", "p"},
+                 {"granted", 0},
+                 {"waited", 0},
+                 {"now", {wait}},
+                 {"past", json::array()}}}}};
+  std::ostringstream out;
+  print_explanation(out, client, answer);
+  EXPECT_NE(out.str().find("it saw: in flight 1.5 ms, 1 waiting\n"), std::string::npos)
+      << out.str();
+}
+
 TEST(ExplainClient, HearsWhatTheCoreHoldsBack) {
   const json client{{"id", 1}, {"pid", 2}, {"label", "train"}, {"priority_text", "Q9"}};
   json wait{{"waited_us", 300}, {"kernel", "gemm"}, {"placed", true},     {"queue", "be"},

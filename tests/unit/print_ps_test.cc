@@ -96,17 +96,22 @@ TEST(Ps, ACellThatDoesNotFitIsToldBelow) {
   }
 }
 
-TEST(Ps, WhoIsHeldOnTheDeviceHasALineAndWhoAsksHasNone) {
+TEST(Ps, WhoseLaunchesMayBeHeldHasALineThatSaysWhere) {
   json one = json::array({client(5)});
-  one[0]["held"] = "device";
-  EXPECT_NE(printed(one).find("client 5: held on the device: "), std::string::npos);
-  one[0]["held"] = "ask";
-  one[0]["asks_because"] = "it is fail-closed";
-  EXPECT_EQ(printed(one).find("fail-closed"),
-            printed(json::array({client(5)})).find("fail-closed"));
-  EXPECT_EQ(held_text(one[0]), "its threads ask: it is fail-closed");
-  one[0]["asks_because"] = "[daemon] gates is false";
-  EXPECT_EQ(held_text(one[0]), "") << "as it is unless the configuration says otherwise";
+  json& held = one[0];
+  held["devices"].push_back(device());  // two GPUs, one line
+  held["held"] = "device";
+  const std::string line = "client 5: held on the device: ", text = printed(one);
+  EXPECT_NE(text.find(line), text.npos) << text;
+  EXPECT_EQ(text.find(line), text.rfind(line)) << text;
+  held["held"] = "ask";
+  held["asks_because"] = "its rule has it fail closed";
+  EXPECT_NE(printed(one).find("client 5: held in the program, which asks: its rule has it fail"),
+            std::string::npos);
+  for (json& device : held["devices"]) device["window"] = "lease";
+  EXPECT_EQ(printed(one).find("held"), std::string::npos) << "nobody is above it";
+  held["asks_because"] = "[daemon] gates is false";
+  EXPECT_EQ(held_text(held, device()), "") << "that is said where the configuration says it";
 }
 
 json promise(const json& slowdown, int blocks, int broken, const json& by) {

@@ -73,6 +73,16 @@ TEST(Top, RatesAndSharesAreOfWhatHappenedBetween) {
   EXPECT_DOUBLE_EQ(top["gpus"][0]["grants_per_s"], 20);
 }
 
+TEST(Top, WaitsFitTheirColumn) {
+  std::vector<int> waits(18);
+  waits[7] = 99;   // 64 to 128 us
+  waits[17] = 99;  // 66 to 131 ms
+  const json top = top_between(sample(0, {client(2, 9, "train", 0, 0, {})}, 0),
+                               sample(1, {client(2, 9, "train", 0, 0, waits)}, 198));
+  const std::string text = top_text(top, "gpu", 24);
+  EXPECT_EQ(text.find('~'), text.npos) << text;
+}
+
 TEST(Top, ANewClientHasNoNegativeRates) {
   const TopSample before = sample(10, {client(1, 0, "api", 100, 5e6, {5})}, 7);
   const TopSample after =

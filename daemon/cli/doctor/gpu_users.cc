@@ -76,7 +76,8 @@ GpuUsers gpu_users(const json& facts) {
     users.unseen.push_back("/proc leaves processes out (hidepid)");
   }
   if (const json& files = view["unreadable"]; files["count"] != 0) {
-    users.unseen.push_back("the open files of " + files["count"].dump() + " processes of uid " +
+    users.unseen.push_back("the open files of " + files["count"].dump() +
+                           (files["count"] == 1 ? " process" : " processes") + " of uid " +
                            list(files["uids"]) + " cannot be read");
   }
   if (mps_hides(facts)) users.unseen.push_back("no NVML lists the clients of MPS here");

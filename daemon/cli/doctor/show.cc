@@ -15,7 +15,7 @@ const char* level_text(Level level) {
     case Level::kOk:
       return "ok";
     case Level::kNone:
-      return "none";
+      return "note";
     case Level::kWarn:
       return "warn";
     case Level::kError:

@@ -11,8 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-std::string duration(const json& us) {
-  if (us.is_string()) return us;  // "not asked", "unlimited"
+// Not `duration`, which top.cc has of a number: compiled as one, the two would be overloads.
+std::string told_time(const json& us) {
+  if (us.is_string()) return us;  // "unlimited"
   char text[32];
   const double value = us.get<double>();
   if (value < 1e3) {
@@ -33,19 +34,22 @@ std::string speaker(const json& held, const json& device) {
 }
 
 std::string saw(const json& held) {
-  return "gap " + duration(held.at("gap_us")) + ", in flight " + duration(held.at("inflight_us")) +
-         ", " + held.at("waiting").dump() + " waiting";
+  std::string text;
+  for (const auto& [key, name] : {std::pair("gap_us", "gap "), {"inflight_us", "in flight "}}) {
+    if (const json& us = held.at(key); us != "not asked") text += name + told_time(us) + ", ";
+  }
+  return text + held.at("waiting").dump() + " waiting";
 }
 
 void print_now(std::ostream& out, const json& wait, const json& device) {
-  out << "  waits now, for " << duration(wait.at("waited_us")) << ": "
+  out << "  waits now, for " << told_time(wait.at("waited_us")) << ": "
       << printable(wait.at("kernel"));
   if (wait.at("placed") == true) out << ", in queue " << printable(wait.at("queue"));
   out << '\n';
   const json& held = wait.at("held");
   if (!held.is_null() && held.at("by") == "policy") {
     const std::string reason = held.at("reason");
-    out << "    " << duration(held.at("us_ago")) << " ago dispatch of " << speaker(held, device)
+    out << "    " << told_time(held.at("us_ago")) << " ago dispatch of " << speaker(held, device)
         << " said IDLE" << (reason.empty() ? ", without a reason" : ": " + printable(reason))
         << "\n    it saw: " << saw(held) << '\n';
   }
@@ -59,7 +63,7 @@ void print_now(std::ostream& out, const json& wait, const json& device) {
 }
 
 void print_past(std::ostream& out, const json& wait, const json& device) {
-  out << "  " << duration(wait.at("us_ago")) << " ago, waited " << duration(wait.at("waited_us"))
+  out << "  " << told_time(wait.at("us_ago")) << " ago, waited " << told_time(wait.at("waited_us"))
       << ": " << printable(wait.at("kernel")) << '\n';
   if (const json& held = wait.at("held"); !held.is_null()) {
     const std::string reason = held.at("reason");
@@ -114,9 +118,8 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << " of them after a wait\n";
     for (const json& own : client.value("devices", json::array())) {
       if (own.at("device") != device.at("device")) continue;
-      const bool gated = own.value("window", json()) == "gate";
-      for (const std::string& text : {gated ? held_text(client) : "", promise_text(own),
-                                      ceilings_text(own), measure_text(client, own)}) {
+      for (const std::string& text : {held_text(client, own), promise_text(own), ceilings_text(own),
+                                      measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }

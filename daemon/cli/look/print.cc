@@ -235,12 +235,13 @@ std::string rule_text(const json& grade) {
   return printable(grade.at("rule")) + (terms.empty() ? "" : " (" + terms + ")");
 }
 
-std::string held_text(const json& client) {
+std::string held_text(const json& client, const json& device) {
+  if (device.value("window", json("lease")) == "lease") return "";
   const std::string held = client.value("held", "");
   if (held == "device") return "held on the device: more important work stops its launches there";
   const std::string why = client.value("asks_because", "");
   const bool by_default = why == "[daemon] gates is false";
-  return held.empty() || by_default ? "" : "its threads ask: " + printable(why);
+  return held.empty() || by_default ? "" : "held in the program, which asks: " + printable(why);
 }
 
 std::string clock_text(const json& client) {

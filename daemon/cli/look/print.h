@@ -31,7 +31,7 @@ std::string clock_text(const nlohmann::json& client);
 // Its pod and container as name_pods() found them; "": none.
 std::string pod_text(const nlohmann::json& process);
 // Where its launches wait, and why there; "" if the daemon does not say so.
-std::string held_text(const nlohmann::json& client);
+std::string held_text(const nlohmann::json& client, const nlohmann::json& device);
 
 // Its promise and how it is kept: "promise 1.10: now 1.25, 6 of 6 blocks broken, by slots"; "": it
 // has none, or an older daemon does not say. And whether the last block broke it.

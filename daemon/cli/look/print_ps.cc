@@ -104,7 +104,6 @@ void print_notes(std::ostream& out, const json& client) {
     out << who << "rules cannot go by its " << printable(client.at("unseen")) << '\n';
   }
   if (client.value("clock_ahead_s", 0.0) != 0) out << who << clock_text(client) << '\n';
-  if (client.value("held", "") == "device") out << who << held_text(client) << '\n';
   if (client.at("managed") == false) {
     out << who << "unmanaged: " << printable(client.at("reason")) << '\n';
   }
@@ -112,8 +111,9 @@ void print_notes(std::ostream& out, const json& client) {
   if (client.at("rule").get<std::string>().size() > 9 || rule.find('(') != rule.npos) {
     out << who << "rule " << rule << '\n';
   }
+  std::string held;
   for (const json& device : client.at("devices")) {
-    const json added = device.at("added_us_max");
+    if (held.empty()) held = held_text(client, device);
     if (device.value("gaps_exceeded", json(0)) != 0) {
       out << who << "others may add to one of its gaps " << added_text(device) << '\n';
     }
@@ -128,6 +128,7 @@ void print_notes(std::ostream& out, const json& client) {
           << " allocations refused by its limit\n";
     }
   }
+  if (!held.empty()) out << who << held << '\n';
 }
 
 // One word where all are alike, as they mostly are.
@@ -156,7 +157,7 @@ void print_ps(std::ostream& out, const json& answer) {
     return rank(a) < rank(b);
   });
   std::vector<Row> rows{{"ID", "PID", "PRI", "NAME", "LABEL", "GPU", "WIN us", "WAIT", "LAUNCH",
-                         "ASKED", "GPU s", "ADD ms", "MEM GiB", "PROF", "RULE", "STATE"}};
+                         "GRANTS", "GPU s", "ADD ms", "MEM GiB", "PROF", "RULE", "STATE"}};
   for (const json& client : clients) {
     json devices = client.at("devices");
     if (devices.empty()) devices.push_back(nowhere());
