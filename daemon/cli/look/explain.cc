@@ -115,8 +115,11 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
     for (const json& own : client.value("devices", json::array())) {
       if (own.at("device") != device.at("device")) continue;
       const bool gated = own.value("window", json()) == "gate";
-      for (const std::string& text : {gated ? held_text(client) : "", promise_text(own),
-                                      ceilings_text(own), measure_text(client, own)}) {
+      if (gated && !held_text(client).empty()) out << "  " << held_text(client) << '\n';
+      for (const PromiseText& promise : promise_texts(own)) {
+        out << "  " << promise.text << promise.by << '\n';
+      }
+      for (const std::string& text : {ceilings_text(own), measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }
