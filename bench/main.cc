@@ -76,7 +76,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
   stp, antt       sum of alone ÷ shared mean JCT; mean of shared ÷ alone (Eyerman, Eeckhout 2008)
   makespan_s      how long the row takes for what each job does alone in a block
   throughput_over_alone  sum of the jobs' rates over alone;  worst_p95_over_alone: of their p95s
-  promise_kept    share of repetitions in which the mean is at most slowdown_max of alone
+  promise_kept    share of repetitions in which the mean is at most slowdown_max of alone, and
+                  the p99 at most slowdown_p99_max of the p99 alone (requests: from arrival)
   power_w         of the whole GPU, by NVML's energy counter; energy_per_iteration_j: over all jobs'
                   iterations;  energy_over_alone: over what the same iterations take alone, in turn
   daemon_cpu      cores that heddled kept busy;  counters: what heddle status counted;

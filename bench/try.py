@@ -160,9 +160,11 @@ class Trial:
         mps = options.sim_mode == "mps" if options.sim else None
         # Each launch is told of: nothing is sampled, in no row.
         lines = ["daemon.unobserved = false", "daemon.sparse = false"]
-        if options.slowdown_max:
-            lines += ["[[rule]]", f'label = "{SERVICE}"', f"slowdown_max = {options.slowdown_max}",
-                      'priority = "latency"']
+        promised = {"slowdown_max": options.slowdown_max,
+                    "slowdown_p99_max": options.slowdown_p99_max}
+        promised = [f"{key} = {most}" for key, most in promised.items() if most]
+        if promised:
+            lines += ["[[rule]]", f'label = "{SERVICE}"', 'priority = "latency"', *promised]
         self.daemon = Daemon(DIST, folder, mps, env, lines, "ungated", None)
         self.daemon.start()
         self.daemon.loaded = ("ungated", {})
@@ -397,6 +399,8 @@ def parse(arguments):
     add("--policy", default="gapfill", help="a name, or a file .lua (gapfill)")
     add("--slowdown-max", type=float, metavar="X", help="promised to the service by a rule: 1.10, "
         "others slow it by ten per cent; for policies that keep promises, such as ipc_budget")
+    add("--slowdown-p99-max", type=float, metavar="X", help="likewise of all its runs but one in a "
+        "hundred; auto keeps that")
     add("--report", metavar="F.html", help="charts, timeline, policy and machine in one file")
     add("--json", metavar="FILE", help="the result, for heddle-bench report and plot")
     add("--sim", action="store_true", help="on the simulated GPU; every figure is simulated")

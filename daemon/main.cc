@@ -124,9 +124,11 @@ int run(const std::string& file, const std::string& socket, const std::string& p
     if (!loaded) std::cerr << "heddled: [policy] " << loaded.error().message << '\n';
     bool sound = loaded && config->warnings.empty();
     for (const server::Rule& rule : config->rules) {
-      if (!loaded || loaded->keeps_promises || rule.terms.slowdown_max == 0) continue;
-      std::cerr << "heddled: " << server::unkept_text(rule, *loaded) << '\n';
-      sound = false;
+      if (!loaded) continue;
+      for (const std::string& text : server::unkept_texts(rule, *loaded)) {
+        std::cerr << "heddled: " << text << '\n';
+        sound = false;
+      }
     }
     return sound ? 0 : 2;
   }

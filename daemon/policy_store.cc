@@ -211,6 +211,7 @@ Result<server::Generation> FilePolicyStore::offer(Result<Content> content) {
   generation.path = content->path;
   generation.hash = (*first)->content_hash();
   generation.keeps_promises = (*first)->asks_of_promises();
+  generation.keeps_p99 = (*first)->asks_of_p99();
   generation.make = [source = content->source,
                      values = content->values]() -> Result<std::unique_ptr<core::Policy>> {
     return policy::load_policy(source, values);

@@ -2,7 +2,7 @@
 --
 -- Typical use: a service beside best effort, where you know the classes and no more. Give the
 -- service priority 0 to 4 and everything else a lower one; where you like, its rule a slowdown_max
--- or an slo_ms. Else its requests may take slowdown_pct longer.
+-- or an slo_ms, and a slowdown_p99_max. Else its requests may take slowdown_pct longer.
 --
 -- Best effort can go in several ways (STEPS), from launch priorities alone to a few SMs. What each
 -- costs those above is measured, and what it gives; the one that clearly gives most within the
@@ -31,16 +31,18 @@ local lent_us = 1500      -- by launch priorities alone it need not ask for so l
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen
 local settle_us = 100     -- a request that waited for the one before it begins sooner; at gates the
                           -- core waits for that
-local slow_part = 0.01    -- of the runs may be slow: take longer by p99_pct, or where that is not
-local tail_times = 2      -- given, by so many times what was promised
+local slow_part = 0.01    -- of the runs may be slow: longer than their slowdown_p99_max, or else
+local tail_times = 2      -- by p99_pct, or else by so many times what was promised of the mean
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
+local long_us = 400000    -- too many slow runs hold best effort back for so long of a pause: less
+                          -- than is taken for a stall
 
 local state = {}          -- by priority: its ways, what was read at the last correction, and
                           -- how long those above had been idle as the pause began (pause_us)
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, last_run = 0,
                last_run_us = -huge, at_us = 0, idle_us = 0, pause_us = 0, work_us = 0, runs = 0,
-               took_us = 0, alone_us = 0, pauses_us = 0, slow = 0, slower = huge }
+               took_us = 0, alone_us = 0, pauses_us = 0, slow = 0, slow_of = 0, slower = huge }
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -66,13 +68,16 @@ local function measure(s, g, k, at_us, p)
   if alone > 0 and s.at_us > 0 then
     local part = min(1, all_us / min(load_us, at_us - s.first_us))
     s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
-    local allowed, promised = promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
-    local slow = (g:slower_runs(q, s.slower) - s.slow) / (slow_part * count)
+    local allowed, promised, tail =
+      promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
+    local slow, slow_of = g:slower_runs(q, s.slower)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
-    ways.correct(s.ways, lost_us / alone / allowed, slow, max(0, work_us - s.work_us) / all_us,
+    ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,
+                 slow_of - s.slow_of, max(0, work_us - s.work_us) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
-    s.ways.bounds_slow = p.p99_pct > 0
-    s.slower = 1 + (p.p99_pct > 0 and p.p99_pct / 100 or tail_times * promised)
+    s.ways.bounds_slow = p.p99_pct > 0 or tail
+    if ways.in_debt(s.ways) then k.client:gate() end  -- in long pauses it would have a window
+    s.slower = p.p99_pct > 0 and 1 + p.p99_pct / 100 or tail and huge or 1 + tail_times * promised
     local best = s.ways.best
     if best ~= was then
       trace("Q%d: %s, gives most; above %.1f %% of %.1f are lost", q, STEPS[best].why,
@@ -81,7 +86,7 @@ local function measure(s, g, k, at_us, p)
   end
   s.at_us, s.idle_us, s.work_us = at_us, idle_us, work_us
   s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us
-  s.slow = g:slower_runs(q, s.slower)
+  s.slow, s.slow_of = g:slower_runs(q, s.slower)
 end
 
 return policy {
@@ -90,7 +95,7 @@ return policy {
     slowdown_pct = { type = "number", min = 0.1, max = 1000, default = 5,
                      doc = "so much longer may those above take whose rule promises nothing" },
     p99_pct = { type = "number", min = 0, max = 1000, default = 0,
-                doc = "one run above in a hundred may take longer by more than that; 0: any may" },
+                doc = "one run in a hundred may by more, where no slowdown_p99_max is; 0: any" },
     quantum_us = { type = "int", min = 20, max = 100000, default = 500,
                    doc = "most best-effort work in flight; one longer launch goes alone" },
     few_sm = { type = "int", min = 0, max = 1024, default = 64,
@@ -118,7 +123,7 @@ return policy {
       if busy then s.pause_us = idle_us end
       local where = busy and step.busy or step.pause
       local early_us = k.client.held ~= "device" and s.pause_us + settle_us - idle_us or 0
-      if g:gap_us(q) == huge then
+      if g:gap_us(q) == huge and (owed_us ~= 0 or idle_us - s.pause_us >= long_us) then
         where, owed_us = ALL, huge
       elseif step.busy == NONE and where == ALL and early_us > 0 then
         return IDLE, early_us, step.early

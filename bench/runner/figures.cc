@@ -150,17 +150,25 @@ class Summary {
       if (self == nullptr) break;
       put(out, std::string(m.name) + "_over_self", paired(row.name, self->name, job.name, m.value));
     }
-    if (job.slowdown_max > 0 && row.jobs.size() > 1) {
-      put_promise(out, job, paired(row.name, self ? self->name : alone, job.name, mean_us), all);
+    if ((job.slowdown_max > 0 || job.slowdown_p99_max > 0) && row.jobs.size() > 1) {
+      const auto slower = [&](const Metric& m) {
+        return paired(row.name, self ? self->name : alone, job.name, m.value);
+      };
+      put_promise(out, job, slower(kMean), slower(kP99), all);
     }
     return out;
   }
 
-  // A repetition in which the job ran nothing broke its promise.
-  static void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& slowdowns,
+  // A repetition in which the job ran nothing broke its promise. `means` and `tails` have a value
+  // each for all others.
+  static void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& means,
+                          const std::vector<double>& tails,
                           const std::vector<const Samples*>& blocks) {
     std::vector<double> kept;
-    for (const double slowdown : slowdowns) kept.push_back(slowdown <= job.slowdown_max ? 1 : 0);
+    const auto within = [](double slowdown, double most) { return most == 0 || slowdown <= most; };
+    for (size_t i = 0; i < std::min(means.size(), tails.size()); ++i) {
+      kept.push_back(within(means[i], job.slowdown_max) && within(tails[i], job.slowdown_p99_max));
+    }
     for (const Samples* block : blocks) {
       if (block->us.empty()) kept.push_back(0);
     }

@@ -39,13 +39,14 @@ Block block_from(const Json& json);
 // which the same process of it has the GPU to itself, for two processes of one program take
 // different times on a host whose memory and processors are not all alike; promise_kept is the part
 // of the repetitions in which a job's mean is at most slowdown_max of the same process's alone, or
-// else of the bare one's; throughput_over_alone is the sum of the jobs' rates over alone, and
-// worst_p95_over_alone the worst of their 95th percentiles (KRISP, section 6); energy_over_alone is
-// the row's energy ÷ what the same iterations take alone, one job after the other; normalized
-// progress of a job is its mean JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT
-// the mean of its inverse (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row
-// takes for what each job does alone in a block. In a scenario with p99_requests quantiles over
-// alone are of all repetitions together, and {"few": N} stands for one of too few requests.
+// else of the bare one's, and its p99 at most slowdown_p99_max of that one's p99;
+// throughput_over_alone is the sum of the jobs' rates over alone, and worst_p95_over_alone the
+// worst of their 95th percentiles (KRISP, section 6); energy_over_alone is the row's energy ÷ what
+// the same iterations take alone, one job after the other; normalized progress of a job is its mean
+// JCT alone ÷ its mean JCT in the row; STP is the sum of that, ANTT the mean of its inverse
+// (Eyerman and Eeckhout, IEEE Micro 2008); makespan is how long the row takes for what each job
+// does alone in a block. In a scenario with p99_requests quantiles over alone are of all
+// repetitions together, and {"few": N} stands for one of too few requests.
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks);
 

@@ -40,6 +40,7 @@ Json about(const scenario::Job& job) {
   if (job.arrivals.kind == scenario::ArrivalKind::kOnOff) out["onoff"] = true;
   if (job.slo_ms) out["slo_ms"] = *job.slo_ms;
   if (job.slowdown_max > 0) out["slowdown_max"] = job.slowdown_max;
+  if (job.slowdown_p99_max > 0) out["slowdown_p99_max"] = job.slowdown_p99_max;
   return out;
 }
 

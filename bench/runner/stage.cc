@@ -72,9 +72,12 @@ bool plays(const scenario::Job& job, bool simulated) {
 std::string promises(const scenario::Scenario& scenario) {
   std::string rules;
   for (const scenario::Job& job : scenario.jobs) {
-    if (job.slowdown_max <= 0) continue;
-    rules.append("[[rule]]\nlabel = \"").append(job.name).append(".heddle*\"\n");
-    rules.append("claim = 0\nslowdown_max = ").append(number(job.slowdown_max)).append("\n");
+    if (job.slowdown_max <= 0 && job.slowdown_p99_max <= 0) continue;
+    rules.append("[[rule]]\nclaim = 0\nlabel = \"").append(job.name).append(".heddle*\"\n");
+    for (const auto& [key, most] : {std::pair("slowdown_max", job.slowdown_max),
+                                    std::pair("slowdown_p99_max", job.slowdown_p99_max)}) {
+      if (most > 0) rules.append(key).append(" = ").append(number(most)).append("\n");
+    }
   }
   return rules;
 }

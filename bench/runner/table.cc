@@ -432,7 +432,7 @@ std::string brief(const std::vector<Json>& results) {
       if (timed && judged_by_timeslice(result)) {
         table.row(line(" mean ÷ time-slicing", {"mean_over_timeslice"}));
       }
-      if (job.contains("slowdown_max")) {
+      if (job.contains("slowdown_max") || job.contains("slowdown_p99_max")) {
         table.row(line(" p99", {"p99_over_alone"}));
         table.row(line(" promise kept", {"promise_kept"}));
       }

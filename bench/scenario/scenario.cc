@@ -122,6 +122,7 @@ Job read_job(const toml::table& table, const std::string& file, std::string& err
   double slo_ms = 0;
   if (r.number("slo_ms", 1e-3, kSloMaxMs, slo_ms)) job.slo_ms = slo_ms;
   r.number("slowdown_max", 1.01, 100, job.slowdown_max);
+  r.number("slowdown_p99_max", 1.01, 100, job.slowdown_p99_max);
   read_sim(r, file, error, job);
   if (job.workload.empty() && job.command.empty() && job.sim) {
     job.workload = job.sim->trace.empty() ? "synthetic" : "replay";

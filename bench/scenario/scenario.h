@@ -77,7 +77,8 @@ struct Job {
   Arrivals arrivals;
   bool paired = false;  // under heddle every other iteration bypasses it: what it costs
   std::optional<double> slo_ms;
-  double slowdown_max = 0;  // promised to it by heddled's rule: by others, at most; 0: nothing
+  // Promised to it by heddled's rule: by others, at most, in the mean and at the p99; 0: nothing.
+  double slowdown_max = 0, slowdown_p99_max = 0;
   std::optional<SimJob> sim;
   uint32_t line = 0;  // of its [[job]], for messages
 };

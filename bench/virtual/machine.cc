@@ -204,7 +204,8 @@ class Machine {
     spec.priority = priority_of(variant, setting_.scenario);
     spec.place = place_of(variant.sms);
     spec.slo_ms = job.slo_ms.value_or(0);
-    spec.slowdown_max = job.slowdown_max;
+    spec.slowdown_max = {static_cast<float>(job.slowdown_max),
+                         static_cast<float>(job.slowdown_p99_max)};
     spec.gates = gates_ && variant.managed && !oracle_;  // which answers each launch at once
     // CUDA_MPS_CLIENT_PRIORITY=1 of the others is "below normal": they are one level behind.
     const bool split = std::any_of(row_.jobs.begin(), row_.jobs.end(),

@@ -146,7 +146,8 @@ void Account::end_run(double took_us, double alone_us, bool beside) {
 void Account::end_block() {
   ++last_.blocks;
   last_.slowdown = took_us_ / alone_us_;
-  if (last_.slowdown > slowdown_max_) {
+  last_.broken_now = last_.slowdown > slowdown_max_;
+  if (last_.broken_now) {
     ++last_.broken;
     const auto most = std::max_element(charged_by_.begin(), charged_by_.end());
     last_.channel.reset();

@@ -39,12 +39,13 @@ class RecentMix {
   uint32_t version_ = 0;
 };
 
-// What is known of promises by `status`.
+// What is known of a promise by `status`: of the mean, or of the tail (tail.h).
 struct PromiseStatus {
   double slowdown_max = 0;  // 0: nothing was promised
-  double balance_us = 0;
-  double slowdown = 0;  // measured, of the last block of runs; 0: there was none
+  double balance_us = 0;    // none of the tail
+  double slowdown = 0;      // measured, of the last block of runs; 0: there was none
   uint64_t blocks = 0, broken = 0;
+  bool broken_now = false;  // the last block was
   // That was charged most in the last one that was broken; none: nothing was.
   std::optional<Channel> channel;
 };

@@ -82,6 +82,14 @@ struct ChannelMax {
   bool operator==(const ChannelMax&) const = default;
 };
 
+// The most that others may slow a client's runs, as promised (budget.h, tail.h): in the mean, and
+// but for one run in a hundred. 1.1 is by a tenth; 0: nothing is promised.
+struct SlowdownMax {
+  float mean = 0, p99 = 0;
+  bool any() const { return mean > 0 || p99 > 0; }
+  bool operator==(const SlowdownMax&) const = default;
+};
+
 struct AttachedBody {
   uint64_t task;  // hash of label, executable and arguments: with the uid, the key of statistics
   uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
@@ -93,7 +101,7 @@ struct AttachedBody {
   bool fail_closed;        // a policy that refuses the client holds it back
   bool gates;              // its launches can be held on the GPU, and are recalled at the next gate
   uint8_t priority;
-  float slowdown_max;  // by others, as promised (budget.h); 0: nothing is
+  SlowdownMax slowdown_max;
   ChannelMax channel_max;
   SmGroups groups;  // of its device, as its shim says; none: its launches keep all SMs
   SmSet sm_set;     // that its launches are kept to by rule, empty: all
@@ -107,7 +115,7 @@ struct TermsBody {
   float slo_ms;
   uint32_t window_max_us;
   uint8_t priority;
-  float slowdown_max;
+  SlowdownMax slowdown_max = {};
   ChannelMax channel_max = {};
 };
 

@@ -8,6 +8,7 @@
 #include "daemon/core/learning.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace heddle::core {
@@ -241,19 +242,24 @@ void Learning::compare_run(Client& c, TimeNs at) {
     runs_above_.took_us += us;
     runs_above_.alone_us += alone_us;
   }
-  RunTimes& sum = runs_of_[static_cast<size_t>(c.rule.priority)];
+  Runs& of = runs_of_[static_cast<size_t>(c.rule.priority)];
+  RunTimes& sum = of.times;
   ++sum.count;
   const double before_us = std::min(apart_us, alone_us);
   sum.took_us += before_us + us;
   sum.alone_us += before_us + alone_us;
   sum.pauses_us += before_us;
-  slow_runs_of_[static_cast<size_t>(c.rule.priority)].add(us, alone_us);
+  if (!c.promise.tail.promised()) return of.others.add(us, alone_us);
+  ++of.promised.runs;
+  of.promised.slow += c.promise.tail.end_run(us, alone_us) ? 1 : 0;
 }
 
-uint64_t Learning::slower_runs(int priority, double times) const {
-  uint64_t all = 0;
+SlowRunCount Learning::slower_runs(int priority, double times) const {
+  SlowRunCount all;
   for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
-    all += slow_runs_of_[static_cast<size_t>(p)].slower(times);
+    const Runs& of = runs_of_[static_cast<size_t>(p)];
+    all.runs += std::isinf(times) ? of.promised.runs : of.times.count;
+    all.slow += of.promised.slow + of.others.slower(times);
   }
   return all;
 }
@@ -261,7 +267,7 @@ uint64_t Learning::slower_runs(int priority, double times) const {
 RunTimes Learning::runs(int priority) const {
   RunTimes all;
   for (int p = 0; p < std::clamp(priority, 0, kPriorityCount); ++p) {
-    const RunTimes& sum = runs_of_[static_cast<size_t>(p)];
+    const RunTimes& sum = runs_of_[static_cast<size_t>(p)].times;
     all.count += sum.count;
     all.took_us += sum.took_us;
     all.alone_us += sum.alone_us;

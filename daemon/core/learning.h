@@ -38,8 +38,8 @@ class Learning {
   // is over, and its kernels are known better.
   bool run_ended(Client& client, TimeNs at);
 
-  RunTimes runs(int priority) const;                       // Gpu's
-  uint64_t slower_runs(int priority, double times) const;  // likewise
+  RunTimes runs(int priority) const;                           // Gpu's
+  SlowRunCount slower_runs(int priority, double times) const;  // likewise
   const RunTimes& runs_above() const { return runs_above_; }
   TaskProfile profile_of(const Client& client, bool profiled_only) const;
 
@@ -54,8 +54,13 @@ class Learning {
   const Roster& roster_;
   Telling& telling_;
   StatsTable table_;
-  std::array<RunTimes, kPriorityCount> runs_of_{};  // by priority, of clients that are gone as well
-  std::array<SlowRuns, kPriorityCount> slow_runs_of_{};
+  // Of one priority, of clients that are gone as well.
+  struct Runs {
+    RunTimes times;
+    SlowRunCount promised;  // of clients who were promised a tail, by that
+    SlowRuns others;        // of the others, who had times.count - promised.runs
+  };
+  std::array<Runs, kPriorityCount> runs_of_{};
   RunTimes runs_above_;      // Scheduler's
   TimeNs departed_at_ = -1;  // the latest that a client worked who is detached
 };

@@ -61,7 +61,7 @@ void Members::set_terms(Client& c, const TermsBody& terms) {
   c.rule.priority = terms.priority;
   c.rule.share = terms.share > 0 ? terms.share : 1;
   c.rule.slo_ms = terms.slo_ms;
-  promises_.promise(c, static_cast<double>(terms.slowdown_max));
+  promises_.promise(c, terms.slowdown_max);
   ceilings_.limit(c, terms.channel_max);
   c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }

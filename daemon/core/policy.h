@@ -68,14 +68,14 @@ struct ClientView {
   uint32_t pid = 0;
   int priority = kPriorityLowest;
   double share = 1;
-  double slo_ms = 0;        // 0: none
-  double slowdown_max = 0;  // promised, 0: nothing is
-  uint32_t window_us = 0;   // kWindowLeased: unlimited
-  uint32_t queued = 0;      // launches waiting
-  double inflight_us = 0;   // predicted time of what it has on the GPU, or may launch by credit
-  double gpu_us = 0;        // ClientStatus's
-  uint64_t launches = 0;    // so far; one that was stopped inside and goes on is one
-  double work_us = 0;       // of those, as predicted on all SMs and with nobody beside
+  double slo_ms = 0;                              // 0: none
+  double slowdown_max = 0, slowdown_p99_max = 0;  // promised, 0: nothing is
+  uint32_t window_us = 0;                         // kWindowLeased: unlimited
+  uint32_t queued = 0;                            // launches waiting
+  double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
+  double gpu_us = 0;       // ClientStatus's
+  uint64_t launches = 0;   // so far; one that was stopped inside and goes on is one
+  double work_us = 0;      // of those, as predicted on all SMs and with nobody beside
   bool active = false;
   bool gates = false;     // it is held on the GPU; else it asks
   bool profiled = false;  // its task's measurement stage is over
@@ -124,8 +124,9 @@ class World {
   virtual double idle_us(int priority) const = 0;
   // Of runs of such clients that ended: how long they took, and how long the same take alone.
   virtual RunTimes runs(int priority) const = 0;
-  // Of these runs how many took more than so many times as long.
-  virtual uint64_t slower_runs(int priority, double times) const = 0;
+  // Of these runs how many took longer than its rule promises their client (slowdown_p99_max), and
+  // of how many. Those of clients without that promise count by `times`; infinite: they do not.
+  virtual SlowRunCount slower_runs(int priority, double times) const = 0;
   // True while such a client is to be left alone, so that this is known.
   virtual bool comparing(int priority) const = 0;
 

@@ -31,9 +31,10 @@ bool same(const ipc::KernelMetrics& a, const ipc::KernelMetrics& b) {
 
 }  // namespace
 
-void Promises::promise(Client& c, double slowdown_max) {
+void Promises::promise(Client& c, const SlowdownMax& slowdown_max) {
   forget(c);
-  c.promise.account.promise(slowdown_max);
+  c.promise.account.promise(static_cast<double>(slowdown_max.mean));
+  c.promise.tail.promise(static_cast<double>(slowdown_max.p99));
   promised_ += c.promise.account.promised() ? 1 : 0;
 }
 

@@ -18,8 +18,8 @@ class Promises {
     prices_ = {};
     ++uses_;
   }
-  // The client is slowed by others by no more than that; 0: nothing is promised.
-  void promise(Client& client, double slowdown_max);
+  // The client is slowed by others by no more than that.
+  void promise(Client& client, const SlowdownMax& slowdown_max);
   void forget(const Client& client);  // it leaves
   bool any() const { return promised_ > 0; }
 

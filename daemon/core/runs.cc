@@ -12,7 +12,7 @@ namespace {
 // How many steps slower than alone, up to all; 0 for as fast, and for what is no number.
 size_t steps_of(double times) {
   constexpr double kRounding = 1e-6;
-  const double steps = std::ceil((times - 1) / SlowRuns::kStep - kRounding);
+  const double steps = std::ceil(std::log(times) / std::log(SlowRuns::kStep) - kRounding);
   return static_cast<size_t>(std::min(std::max(0.0, steps), static_cast<double>(SlowRuns::kSteps)));
 }
 
@@ -25,6 +25,13 @@ void SlowRuns::add(double took_us, double alone_us) {
 uint64_t SlowRuns::slower(double times) const {
   const uint64_t* const from = by_step_.data() + steps_of(times);
   return std::accumulate(from, by_step_.data() + kSteps, uint64_t{0});
+}
+
+double SlowRuns::p99(uint64_t runs) const {
+  uint64_t slower = 0;
+  size_t step = kSteps;
+  while (step > 0 && slower + by_step_[step - 1] <= runs / 100) slower += by_step_[--step];
+  return std::pow(kStep, static_cast<double>(step));
 }
 
 // Numbers of launches that begin with the same three bits are taken for the same.

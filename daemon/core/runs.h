@@ -29,18 +29,26 @@ struct RunTimes {
   double pauses_us = 0;  // of either, what lay before
 };
 
-// How many runs took more than so many times what they take alone: what a promise of their tail
-// counts. Some are slow by the host's doing, also alone. Only differences mean anything.
+// How many runs took more than so many times what they take alone. Some are slow by the host's
+// doing, also alone. Only differences mean anything.
 class SlowRuns {
  public:
-  static constexpr double kStep = 0.02;  // of what a run takes alone
-  static constexpr size_t kSteps = 100;  // slower than by all of them is as slow
+  static constexpr double kStep = 1.01;  // times slower than the step before
+  static constexpr size_t kSteps = 464;  // up to a hundred times; slower than by all is as slow
 
   void add(double took_us, double alone_us);
   uint64_t slower(double times) const;  // rounded up to a whole step
+  // Of so many runs that were added one in a hundred took more than so many times, rounded
+  // likewise.
+  double p99(uint64_t runs) const;
 
  private:
   std::array<uint64_t, kSteps> by_step_{};  // slower than by so many steps, and not by more
+};
+
+// Of some runs, those that took longer than they may.
+struct SlowRunCount {
+  uint64_t runs = 0, slow = 0;
 };
 
 class RunComparison {

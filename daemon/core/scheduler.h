@@ -105,7 +105,7 @@ struct ClientStatus {
   Violation worst;
   std::string worst_kernel;
   Waits waits;  // of what was granted
-  PromiseStatus promise;
+  PromiseStatus promise, promise_p99;
   Ceiling::Statuses ceilings;
 };
 

@@ -51,6 +51,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .share = c.rule.share,
        .slo_ms = c.rule.slo_ms,
        .slowdown_max = c.promise.account.slowdown_max(),
+       .slowdown_p99_max = c.promise.tail.slowdown_max(),
        .window_us = c.standing.window_us,
        .queued = c.asking.queued,
        .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),

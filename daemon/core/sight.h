@@ -49,7 +49,7 @@ class Sight : public Gpu {
   bool busy(int priority) const override { return roster_.busy(priority, now_.clock); }
   double idle_us(int priority) const override { return busy_time_.idle_us(priority); }
   RunTimes runs(int priority) const override { return learning_.runs(priority); }
-  uint64_t slower_runs(int priority, double times) const override {
+  SlowRunCount slower_runs(int priority, double times) const override {
     return learning_.slower_runs(priority, times);
   }
   bool comparing(int priority) const override { return roster_.comparing(priority, now_.clock); }

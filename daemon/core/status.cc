@@ -64,6 +64,7 @@ std::vector<ClientStatus> Scheduler::View::clients() const {
     const Kernel* kernel = there ? by->second->kernel(c.bound.worst.kernel) : nullptr;
     if (kernel != nullptr) status.worst_kernel = kernel->facts.name;
     status.promise = c.promise.account.status();
+    status.promise_p99 = c.promise.tail.status();
     status.ceilings = c.ceiling.told();
     all.push_back(std::move(status));
   }

@@ -56,8 +56,9 @@ class LuaPolicy final : public core::Policy {
   const std::string& version() const { return declaration_.version; }
   // Of the text and all that it imports, 16 hexadecimal digits: what audit and quarantine name.
   const std::string& content_hash() const { return hash_; }
-  // Whether its text, or what it imports, asks what a rule's slowdown_max leaves.
-  bool asks_of_promises() const;
+  // Whether its text, or what it imports, asks what a rule's slowdown_max or slowdown_p99_max
+  // leaves.
+  bool asks_of_promises() const, asks_of_p99() const;
   const std::vector<Param>& params() const { return declaration_.params; }
   // Live; between hook calls only.
   Result<void> set_param(std::string_view name, std::string_view value);

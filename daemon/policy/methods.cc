@@ -37,8 +37,10 @@ int runs(lua_State* L) {
 int slower_runs(lua_State* L) {
   const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
   const auto priority = static_cast<int>(luaL_checknumber(L, 2));
-  lua_pushnumber(L, static_cast<double>(gpu.slower_runs(priority, luaL_checknumber(L, 3))));
-  return 1;
+  const core::SlowRunCount count = gpu.slower_runs(priority, luaL_checknumber(L, 3));
+  lua_pushnumber(L, static_cast<double>(count.slow));
+  lua_pushnumber(L, static_cast<double>(count.runs));
+  return 2;
 }
 
 // The iterator's control value is the last client: the next has the next higher ID.

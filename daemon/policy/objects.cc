@@ -239,6 +239,7 @@ constexpr Field kClientFields[] = {
     {"share", push_client_field<&ClientView::share>},
     {"slo_ms", push_client_field<&ClientView::slo_ms>},
     {"slowdown_max", push_client_field<&ClientView::slowdown_max>},
+    {"slowdown_p99_max", push_client_field<&ClientView::slowdown_p99_max>},
     {"window_us", push_window},
     {"held", push_held},
     {"queued", push_client_field<&ClientView::queued>},

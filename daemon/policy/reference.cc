@@ -111,6 +111,7 @@ constexpr Entry kClientDocs[] = {
     {"c.share", nullptr, "number", "by its rule, else 1"},
     {"c.slo_ms", nullptr, "number", "by its rule, else 0"},
     {"c.slowdown_max", nullptr, "number", "promised by its rule, else 0"},
+    {"c.slowdown_p99_max", nullptr, "number", "the same of all its runs but one in a hundred"},
     {"c.window_us", nullptr, "number", "`math.huge`: leased"},
     {"c.held", nullptr, "string",
      "\"device\": its launches wait on the GPU, where more important work stops them; \"ask\": its "
@@ -155,9 +156,11 @@ constexpr Entry kGpuDocs[] = {
     {"g.runs", "g:runs(priority)", "number, number, number, number",
      "runs of those above that ended, µs that they took with the pauses before them, µs that the "
      "same take alone, µs of pauses in either; take differences"},
-    {"g.slower_runs", "g:slower_runs(priority, times)", "number",
-     "of these runs those that took more than so many times what they take alone, rounded up to "
-     "0.02; take differences"},
+    {"g.slower_runs", "g:slower_runs(priority, times)", "number, number",
+     "of these runs those that took longer than their client's `slowdown_p99_max`, and of how "
+     "many. "
+     "Without that promise they count by `times` what they take alone, rounded up to 1 %; by "
+     "`math.huge` they do not. Take differences"},
     {"g.comparing", "g:comparing(priority)", "boolean",
      "one of those above is to be left alone, so that its time alone is known"},
     {"g.clients", "g:clients()", "fun(): Client", "for `for c in g:clients() do`"},

@@ -47,6 +47,12 @@ bool LuaPolicy::asks_of_promises() const {
   });
 }
 
+bool LuaPolicy::asks_of_p99() const {
+  return std::any_of(session_.sources.begin(), session_.sources.end(), [](const auto& text) {
+    return holds_word(without_comments(text), "slowdown_p99_max", true);
+  });
+}
+
 int LuaPolicy::find_warnings(lua_State* L) {
   // Called when something comes or goes, or at an end: whatever they cost is rare.
   constexpr std::string_view kRare[] = {

@@ -16,13 +16,13 @@ constexpr core::TimeNs kTellStallNs = 10'000'000'000;
 
 void Alerts::check(const std::string& policy, core::TimeNs now) {
   const auto& clients = roster_.managed();
-  const auto promised = [](const Client* c) { return c->identity().terms.slowdown_max > 0; };
+  const auto promised = [](const Client* c) { return c->identity().terms.slowdown_max.any(); };
   for (const auto& scheduler : devices_.schedulers()) {
     if (scheduler) check_stall(*scheduler, policy);
   }
   for (const auto& scheduler : devices_.schedulers()) {
     if (!scheduler || std::none_of(clients.begin(), clients.end(), promised)) continue;
-    check_promises(*scheduler, policy, now);
+    for (const bool tail : {false, true}) check_promises(*scheduler, tail, policy, now);
   }
   check_refused(now);
 }
@@ -41,15 +41,16 @@ void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& po
                          {"stalled_ms", static_cast<int64_t>(last.stalled_us / 1e3)}});
 }
 
-void Alerts::check_promises(const core::Scheduler& scheduler, const std::string& policy,
+void Alerts::check_promises(const core::Scheduler& scheduler, bool tail, const std::string& policy,
                             core::TimeNs now) {
-  Untold& untold = broken_promises_[scheduler.config().device];
+  Untold& untold = broken_promises_[scheduler.config().device][tail ? 1 : 0];
   if (now < untold.next()) return;
   std::map<core::ClientId, core::PromiseStatus> promises;
   Untold::Counts broken;
   for (const core::ClientStatus& client : scheduler.view().clients()) {
-    promises[client.view.id] = client.promise;
-    broken[client.view.id] = client.promise.broken;
+    const core::PromiseStatus& promise = tail ? client.promise_p99 : client.promise;
+    promises[client.view.id] = promise;
+    broken[client.view.id] = promise.broken;
   }
   for (const core::ClientId id : untold.grown(std::move(broken), now)) {
     const Client* client = roster_.find(id);
@@ -62,6 +63,7 @@ void Alerts::check_promises(const core::Scheduler& scheduler, const std::string&
                   {"label", who.label},
                   {"device", scheduler.config().device},
                   {"policy", policy},
+                  {"of", tail ? "p99" : "mean"},
                   {"promised", promise.slowdown_max},
                   {"now", promise.slowdown},
                   {"blocks", promise.blocks},

@@ -25,7 +25,7 @@ class Alerts {
 
  private:
   void check_stall(const core::Scheduler& scheduler, const std::string& policy);
-  void check_promises(const core::Scheduler& scheduler, const std::string& policy,
+  void check_promises(const core::Scheduler& scheduler, bool tail, const std::string& policy,
                       core::TimeNs now);
   void check_refused(core::TimeNs now);
 
@@ -33,7 +33,7 @@ class Alerts {
   const Devices& devices_;
   Log& log_;
   std::array<core::TimeNs, ipc::kDevices> told_stall_;
-  std::array<Untold, ipc::kDevices> broken_promises_;
+  std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // of the mean, the tail
   Untold refused_;
 };
 

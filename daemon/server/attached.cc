@@ -428,7 +428,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.uid = identity_.uid;
   body.share = static_cast<float>(identity_.terms.share);
   body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
-  body.slowdown_max = static_cast<float>(identity_.terms.slowdown_max);
+  body.slowdown_max = identity_.terms.slowdown_max;
   body.channel_max = identity_.terms.channel_max;
   body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;

@@ -327,32 +327,34 @@ void read_memory(Section& s, Terms& terms) {
   }
 }
 
-// Issue slots and bandwidths. However little is allowed, a launch waits for Ceiling::kOwedUsMax at
-// most.
-bool read_channel_max(Section& s, core::ChannelMax& max) {
+// However little of a channel is allowed, a launch waits for Ceiling::kOwedUsMax at most.
+bool read_limits(Section& s, core::SlowdownMax& slowdown, core::ChannelMax& channel) {
   bool any = false;
-  for (const auto& [key, part] : {std::pair("issue_max", &max.issue), std::pair("l2_max", &max.l2),
-                                  std::pair("dram_max", &max.dram)}) {
-    double most = 0;
-    s.number(key, 0.01, 1, most);
-    *part = static_cast<float>(most);
-    any |= most > 0;
-  }
+  const auto read = [&](const char* key, double least, double most, float& limit) {
+    double value = 0;
+    s.number(key, least, most, value);
+    limit = static_cast<float>(value);
+    any |= s.find(key) != nullptr;
+  };
+  read("slowdown_max", 1.01, 100, slowdown.mean);
+  read("slowdown_p99_max", 1.01, 100, slowdown.p99);
+  read("issue_max", 0.01, 1, channel.issue);
+  read("l2_max", 0.01, 1, channel.l2);
+  read("dram_max", 0.01, 1, channel.dram);
   return any;
 }
 
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
-  s.number("slowdown_max", 1.01, 100, terms.slowdown_max);
   s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
   read_memory(s, terms);
-  const bool channels = read_channel_max(s, terms.channel_max);
-  return channels || !terms.memory.empty() || s.find("share") != nullptr ||
-         s.find("slo_ms") != nullptr || s.find("slowdown_max") != nullptr ||
-         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
+  const bool limits = read_limits(s, terms.slowdown_max, terms.channel_max);
+  return limits || !terms.memory.empty() || s.find("share") != nullptr ||
+         s.find("slo_ms") != nullptr || s.find("window_us") != nullptr ||
+         s.find("fail") != nullptr || !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -377,8 +379,8 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, window_us, fail, sms, memory, issue_max, l2_max and "
-              "dram_max");
+              "share, slo_ms, slowdown_max, slowdown_p99_max, window_us, fail, sms, memory, "
+              "issue_max, l2_max and dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);
   if (const std::string hidden = hidden_text(config.rules, rule); !hidden.empty()) {

@@ -30,7 +30,7 @@ struct Terms {
   uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
   bool fail_closed = false;                  // no launch without a daemon's word
   std::string sms;                           // kept on these (ipc/sm_set.h), "": on any
-  double slowdown_max = 0;                   // by others, as promised: 1.1 is 10 %; 0: nothing is
+  core::SlowdownMax slowdown_max{};          // by others, as promised
   core::ChannelMax channel_max{};            // parts of each channel's peak that it may use
   std::string memory;                        // most device memory (ipc/memory.h), "": no limit
   MemoryPer memory_per = MemoryPer::kRule;   // whom that holds together

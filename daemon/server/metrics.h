@@ -44,12 +44,17 @@ struct ClientOnDevice : core::ClientStatus {
         queued(view.queued),
         promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // it was a float
         promise_slowdown(promise.slowdown),
+        promise_p99_slowdown_max(std::round(promise_p99.slowdown_max * 1e6) / 1e6),
+        promise_p99_slowdown(promise_p99.slowdown),
         promise_blocks(promise.blocks),
-        promise_broken(promise.broken) {}
+        promise_broken(promise.broken),
+        promise_p99_blocks(promise_p99.blocks),
+        promise_p99_broken(promise_p99.broken) {}
 
   uint32_t queued = 0;
   double promise_slowdown_max = 0, promise_slowdown = 0;
-  uint64_t promise_blocks = 0, promise_broken = 0;
+  double promise_p99_slowdown_max = 0, promise_p99_slowdown = 0;
+  uint64_t promise_blocks = 0, promise_broken = 0, promise_p99_blocks = 0, promise_p99_broken = 0;
   uint64_t memory_bytes = 0, memory_limit_bytes = 0, memory_group_bytes = 0, memory_refused = 0;
 };
 
@@ -198,6 +203,18 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
      &ClientOnDevice::promise_blocks},
     {{"promise_broken", "", "Blocks of runs in which its promise was broken", kCounter},
      &ClientOnDevice::promise_broken},
+    {{"promise_p99_slowdown_max", "",
+      "Most that others may slow its runs but one in a hundred, as promised; 0: nothing is",
+      kGauge},
+     &ClientOnDevice::promise_p99_slowdown_max},
+    {{"promise_p99_slowdown", "",
+      "99th percentile of its last block's runs over the same alone; 0: none has ended", kGauge},
+     &ClientOnDevice::promise_p99_slowdown},
+    {{"promise_p99_blocks", "", "Blocks of runs that its p99 was judged by", kCounter},
+     &ClientOnDevice::promise_p99_blocks},
+    {{"promise_p99_broken", "", "Blocks of runs in which more than one in a hundred was slow",
+      kCounter},
+     &ClientOnDevice::promise_p99_broken},
     {{"memory_bytes", "", "Device memory that the client has allocated", kGauge},
      &ClientOnDevice::memory_bytes},
     {{"memory_limit_bytes", "", "Limit on the device memory of its group; 0: none", kGauge},

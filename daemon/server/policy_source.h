@@ -35,6 +35,7 @@ struct Generation {
   // Parameters set live that this content no longer takes, and so lost: why, one each.
   std::vector<std::string> dropped;
   bool keeps_promises = false;  // its text asks what a rule's slowdown_max leaves
+  bool keeps_p99 = false;       // ... its slowdown_p99_max
   // Why it must not run, "" if it may.
   std::string quarantined;
   // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the

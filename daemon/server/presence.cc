@@ -70,7 +70,7 @@ void Presence::tell_terms(const Client& client, core::TimeNs now) {
                  static_cast<float>(who.terms.slo_ms),
                  who.terms.window_us,
                  static_cast<uint8_t>(who.priority),
-                 static_cast<float>(who.terms.slowdown_max),
+                 who.terms.slowdown_max,
                  who.terms.channel_max};
   tell(client, event);
 }

@@ -128,8 +128,8 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
                  {"window", window_json(status.view.window_us)},
                  {"profiled", status.profiled},
                  {"waits", waits_json(status.waits)},
-                 {"promise", promise_json(status.promise)},
                  {"ceilings", ceilings_json(status.ceilings)}});
+  device.update(promises_json(status));
   device.update(bound_json(status));
   return device;
 }
@@ -147,7 +147,8 @@ json terms_json(const Terms& terms) {
   if (terms.slo_ms > 0) slo = terms.slo_ms;
   return {{"share", terms.share},
           {"slo_ms", slo},
-          {"slowdown_max", terms.slowdown_max > 0 ? json(terms.slowdown_max) : json()},
+          {"slowdown_max", limit_json(terms.slowdown_max.mean)},
+          {"slowdown_p99_max", limit_json(terms.slowdown_max.p99)},
           {"window_max_us", window},
           {"issue_max", limit_json(terms.channel_max.issue)},
           {"l2_max", limit_json(terms.channel_max.l2)},
@@ -157,15 +158,19 @@ json terms_json(const Terms& terms) {
           {"memory", terms.memory}};
 }
 
-json promise_json(const core::PromiseStatus& promise) {
-  if (promise.slowdown_max == 0) return nullptr;
-  const std::string_view channel = channel_text(promise);
-  return {{"slowdown_max", promise.slowdown_max},
-          {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
-          {"balance_us", promise.balance_us},
-          {"blocks", promise.blocks},
-          {"broken", promise.broken},
-          {"broken_by", channel.empty() ? json() : json(channel)}};
+json promises_json(const core::ClientStatus& status) {
+  const auto one = [](const core::PromiseStatus& promise) -> json {
+    if (promise.slowdown_max == 0) return nullptr;
+    const std::string_view channel = channel_text(promise);
+    return {{"slowdown_max", part(promise.slowdown_max)},
+            {"slowdown", promise.slowdown > 0 ? json(promise.slowdown) : json()},
+            {"balance_us", promise.balance_us},
+            {"blocks", promise.blocks},
+            {"broken", promise.broken},
+            {"broken_now", promise.broken_now},
+            {"broken_by", channel.empty() ? json() : json(channel)}};
+  };
+  return {{"promise", one(status.promise)}, {"promise_p99", one(status.promise_p99)}};
 }
 
 json bound_json(const core::ClientStatus& status) {

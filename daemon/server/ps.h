@@ -31,7 +31,7 @@ struct Reader {
 
 nlohmann::json terms_json(const Terms& terms);
 // What its rule promised, and how it was kept; null: nothing.
-nlohmann::json promise_json(const core::PromiseStatus& promise);
+nlohmann::json promises_json(const core::ClientStatus& status);
 // How long others may hold up one of its gaps, and how often it was longer.
 nlohmann::json bound_json(const core::ClientStatus& status);
 // Clients whose numbers are above `after`, in their order, as many as have room in so many bytes:

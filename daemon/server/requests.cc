@@ -29,7 +29,7 @@ constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 json bounds_json(const core::Scheduler& scheduler) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.view().clients()) {
-    const bool promised = status.promise.slowdown_max > 0;
+    const bool promised = status.promise.slowdown_max > 0 || status.promise_p99.slowdown_max > 0;
     if ((status.added_us_max == 0 && !promised) || bounds.size() == kBoundsMost) continue;
     const json counted = metrics_json(kClientDeviceMetrics, ClientOnDevice(status));
     json bound{{"client", status.view.id}};
@@ -37,7 +37,7 @@ json bounds_json(const core::Scheduler& scheduler) {
       bound[key] = counted.at(key);
     }
     bound.update(bound_json(status));
-    bound["promise"] = promise_json(status.promise);
+    bound.update(promises_json(status));
     bounds.push_back(std::move(bound));
   }
   return bounds;
@@ -83,9 +83,7 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
 json config_json(core::TimeNs now, const ServerFacts& facts, const Generation& policy) {
   json unresolved = json::array(), unkept = json::array();
   for (const Rule& rule : facts.config_changes->rules()) {
-    if (rule.terms.slowdown_max > 0 && !policy.keeps_promises) {
-      unkept.push_back(unkept_text(rule, policy));
-    }
+    for (std::string& text : unkept_texts(rule, policy)) unkept.push_back(std::move(text));
     if (!rule.unresolved()) continue;
     const bool user = !rule.user.empty() && !rule.uid;
     unresolved.push_back(

@@ -47,12 +47,11 @@ bool restricts(const Rule& rule) {
 
 // Whom the rule is for is not known: it may be him.
 void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolved) {
-  const bool promised = grade.terms.slowdown_max > 0;
   if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share &&
-      !promised) {
+      !grade.terms.slowdown_max.any()) {
     return;
   }
-  grade.terms.slowdown_max = 0;
+  grade.terms.slowdown_max = {};
   grade.priority = std::max(grade.priority, by_default.priority);
   grade.terms.share = std::min(grade.terms.share, by_default.terms.share);
   grade.rule += ", and no more than the default: " + unresolved.name +
@@ -127,11 +126,19 @@ std::string hidden_text(const std::vector<Rule>& before, const Rule& rule) {
          "\" matches each of its clients; put it above";
 }
 
-std::string unkept_text(const Rule& rule, const Generation& policy) {
-  char promise[16];
-  snprintf(promise, sizeof promise, "%.2f", rule.terms.slowdown_max);
-  return "rule \"" + rule.name + "\" promises " + promise + ", policy " + policy.name +
-         " does not keep promises; ipc_budget does";
+std::vector<std::string> unkept_texts(const Rule& rule, const Generation& policy) {
+  std::vector<std::string> texts;
+  const auto check = [&](float max, bool keeps, const char* promises, const char* remedy) {
+    if (max == 0 || keeps) return;
+    char promise[16];
+    snprintf(promise, sizeof promise, "%.2f", static_cast<double>(max));
+    texts.push_back("rule \"" + rule.name + "\" promises " + promises + promise + ", policy " +
+                    policy.name + " does not keep " + remedy);
+  };
+  const core::SlowdownMax& max = rule.terms.slowdown_max;
+  check(max.mean, policy.keeps_promises, "", "promises; ipc_budget does");
+  check(max.p99, policy.keeps_p99, "a p99 of ", "promises of the p99; auto does");
+  return texts;
 }
 
 std::string priority_text(int priority) {

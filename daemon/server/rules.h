@@ -37,8 +37,8 @@ std::string hidden_text(const std::vector<Rule>& before, const Rule& rule);
 // True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);
 
-// That a rule's promise is one that `policy` does not keep, and the remedy.
-std::string unkept_text(const Rule& rule, const Generation& policy);
+// That what a rule promises is not what `policy` keeps, and the remedy.
+std::vector<std::string> unkept_texts(const Rule& rule, const Generation& policy);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".
 std::string priority_text(int priority);

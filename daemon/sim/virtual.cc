@@ -71,7 +71,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   e.attached.pid = static_cast<uint32_t>(1000 + c.id);
   e.attached.share = static_cast<float>(spec.share);
   e.attached.slo_ms = static_cast<float>(spec.slo_ms);
-  e.attached.slowdown_max = static_cast<float>(spec.slowdown_max);
+  e.attached.slowdown_max = spec.slowdown_max;
   e.attached.channel_max = spec.channel_max;
   e.attached.priority = static_cast<uint8_t>(spec.priority);
   e.attached.gates = spec.gates;

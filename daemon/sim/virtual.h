@@ -34,13 +34,13 @@ struct ClientSpec {
   std::string name, label;
   int priority = 5;
   double share = 1;
-  double slo_ms = 0;               // 0: none
-  int stream_priority = 0;         // CUDA's, of all its streams
-  uint32_t sm_limit = 0;           // GpuModel::add_client()'s
-  Place place{};                   // where its kernels run
-  double slowdown_max = 0;         // promised by its rule; 0: nothing
-  core::ChannelMax channel_max{};  // by its rule
-  bool gates = false;              // its launches stand at gates on the GPU, and its threads go on
+  double slo_ms = 0;                 // 0: none
+  int stream_priority = 0;           // CUDA's, of all its streams
+  uint32_t sm_limit = 0;             // GpuModel::add_client()'s
+  Place place{};                     // where its kernels run
+  core::SlowdownMax slowdown_max{};  // promised by its rule
+  core::ChannelMax channel_max{};    // by its rule
+  bool gates = false;  // its launches stand at gates on the GPU, and its threads go on
 };
 
 struct LaunchSpec {

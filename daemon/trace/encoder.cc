@@ -72,7 +72,8 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(b.uid);
       f32(b.share);
       f32(b.slo_ms);
-      f32(b.slowdown_max);
+      f32(b.slowdown_max.mean);
+      f32(b.slowdown_max.p99);
       channel_max(b.channel_max);
       varint(b.window_max_us);
       u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0) | (b.gates ? 4 : 0)));
@@ -152,7 +153,8 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     case EventKind::kTerms:
       f32(e.terms.share);
       f32(e.terms.slo_ms);
-      f32(e.terms.slowdown_max);
+      f32(e.terms.slowdown_max.mean);
+      f32(e.terms.slowdown_max.p99);
       channel_max(e.terms.channel_max);
       varint(e.terms.window_max_us);
       u8(e.terms.priority);

@@ -97,6 +97,13 @@ core::ChannelMax read_channel_max(Fields& in) {
   return max;
 }
 
+core::SlowdownMax read_slowdown_max(Fields& in) {
+  core::SlowdownMax max;
+  if (in.since(8)) max.mean = in.f32();
+  if (in.since(13)) max.p99 = in.f32();
+  return max;
+}
+
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
@@ -105,7 +112,7 @@ void read_attached(Fields& in, EventRecord& out) {
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
   b.slo_ms = in.f32();
-  if (in.since(8)) b.slowdown_max = in.f32();
+  b.slowdown_max = read_slowdown_max(in);
   b.channel_max = read_channel_max(in);
   b.window_max_us = in.number<uint32_t>();
   const uint8_t flags = in.u8(7);
@@ -215,7 +222,7 @@ void read_event(Fields& in, EventRecord& out) {
     case EventKind::kTerms:
       e.terms.share = in.f32();
       e.terms.slo_ms = in.f32();
-      e.terms.slowdown_max = in.since(8) ? in.f32() : 0;
+      e.terms.slowdown_max = read_slowdown_max(in);
       e.terms.channel_max = read_channel_max(in);
       e.terms.window_max_us = in.number<uint32_t>();
       e.terms.priority = in.u8(core::kPriorityLowest);

@@ -79,6 +79,7 @@
 ---@field share number # by its rule, else 1
 ---@field slo_ms number # by its rule, else 0
 ---@field slowdown_max number # promised by its rule, else 0
+---@field slowdown_p99_max number # the same of all its runs but one in a hundred
 ---@field window_us number # `math.huge`: leased
 ---@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
 ---@field queued integer # launches that wait
@@ -108,7 +109,7 @@
 ---@field busy fun(self: Gpu, priority): boolean # a client above has work outstanding
 ---@field idle_us fun(self: Gpu, priority): number # µs in all that those above have left to others; take differences
 ---@field runs fun(self: Gpu, priority): number, number, number, number # runs of those above that ended, µs that they took with the pauses before them, µs that the same take alone, µs of pauses in either; take differences
----@field slower_runs fun(self: Gpu, priority, times): number # of these runs those that took more than so many times what they take alone, rounded up to 0.02; take differences
+---@field slower_runs fun(self: Gpu, priority, times): number, number # of these runs those that took longer than their client's `slowdown_p99_max`, and of how many. Without that promise they count by `times` what they take alone, rounded up to 1 %; by `math.huge` they do not. Take differences
 ---@field comparing fun(self: Gpu, priority): boolean # one of those above is to be left alone, so that its time alone is known
 ---@field clients fun(self: Gpu): fun(): Client # for `for c in g:clients() do`
 

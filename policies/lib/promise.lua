@@ -18,16 +18,17 @@ end
 -- The strictest of all above `q` that are at work. A promise is of requests, from their arrival;
 -- what is measured are runs. Where runs take a little longer, requests that wait for others take
 -- `queued` times as much longer: that of a queue with Poisson arrivals and equal runs (M/D/1).
--- Second: what was promised of requests.
+-- Second: what was promised of requests. Third: whether a rule promises any of them a tail.
 local function allowed(g, q, alone_us, load, default)
-  local strictest = math.huge
+  local strictest, tail = math.huge, false
   for c in g:clients() do
     if c.active and c.priority < q then strictest = min(strictest, of(c, alone_us, default)) end
+    tail = tail or c.priority < q and c.slowdown_p99_max > 0
   end
   if strictest == math.huge then strictest = default end
-  if load > queue_most then return strictest, strictest end
+  if load > queue_most then return strictest, strictest, tail end
   local queued = 1 + load / ((1 - load) * (2 - load))
-  return strictest * max(queue_part, 1 / queued), strictest
+  return strictest * max(queue_part, 1 / queued), strictest, tail
 end
 
 return { allowed = allowed }

@@ -22,6 +22,8 @@ local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each, until another way is in force
 local slow_most = 2          -- times as many slow runs as there may be: fewer are noise
+local slow_aim = 0.7         -- of those that there may be, where they are bounded
+local slow_saved, slow_debt = 300, 1000  -- runs: so many allow three slow ones, and pay for ten
 local clearly = 1.1          -- so many times more, or it stays as it is
 local rate_min = 1 / 256     -- lower is as good as none, and comes back slowly
 local saved_us = 3000        -- a pause must not save up a burst
@@ -31,7 +33,8 @@ local paused_us = 2000       -- nobody asked for longer than that: it wanted not
 -- `first`: the way that is in force until another is clearly better.
 local function new(count, first)
   local s = { first = first, at = first, best = first, turns = 0, corrections = 0,
-              try_after = try_every, owed_us = 0, seen_us = 0, bounds_slow = false, ways = {} }
+              try_after = try_every, owed_us = 0, seen_us = 0, bounds_slow = false,
+              slow_left = 0, ways = {} }
   for i = 1, count do
     s.ways[i] = { rate = rate_first, turns = 0, of = 0, begins = true, got = 0, over = 0, slow = 0,
                   left = 0 }
@@ -41,6 +44,9 @@ end
 
 -- What it costs those above, 1: as much as was promised. `bounds_slow`: slow runs are part of that.
 local function cost(s, way) return s.bounds_slow and max(way.over, way.slow) or way.over end
+
+-- Slow runs are bounded, and there were too many: none is left until others have made up for them.
+local function in_debt(s) return s.bounds_slow and s.slow_left < 0 end
 
 -- What a way would give at the promise: what is lost is taken to be in proportion to the rate. It
 -- is worth less if it makes runs slow where the first choice does not.
@@ -84,10 +90,13 @@ local function choose(s, usable)
   end
 end
 
--- Those above took `over` times longer than they may. They had `slow` times as many slow runs as
--- they may. Best effort had `got` of the GPU's time.
-local function correct(s, over, slow, got, usable)
-  local way = s.ways[s.at]
+-- Those above took `over` times longer than they may. Of `runs` so many were slow as of `slow` may.
+-- Best effort had `got` of the GPU's time.
+local function correct(s, over, slow, runs, got, usable)
+  local way, was_in_debt = s.ways[s.at], in_debt(s)
+  local left = s.bounds_slow and s.slow_left or 0
+  s.slow_left = max(-slow_debt, min(slow_saved, left + slow_aim * runs - slow))
+  if was_in_debt then return end              -- best effort had nothing, and so cost nothing
   if way.begins and way.rate < 1 and over < begins_most then
     way.rate = min(1, way.rate * 2)
     return
@@ -95,7 +104,7 @@ local function correct(s, over, slow, got, usable)
   way.begins, way.turns, way.of = false, way.turns + 1, min(way.of + 1, average_of)
   local part = 1 / way.of
   way.over, way.got = way.over + (over - way.over) * part, way.got + (got - way.got) * part
-  way.slow = way.slow + (slow - way.slow) * part
+  way.slow = way.slow + (slow / max(1, runs) - way.slow) * part
   local most = cost(s, way)
   if most < 1 or most > over_most then
     local was = way.rate
@@ -107,11 +116,12 @@ local function correct(s, over, slow, got, usable)
   choose(s, usable)
 end
 
--- What is owed at a way of a rate below 1; math.huge: all that it can use.
+-- What is owed at a way of a rate below 1; math.huge: all that it can use; 0: nothing, in debt.
 local function owed(s, at_us)
   local way = s.ways[s.at]
   local all = at_us - s.seen_us
   s.seen_us = at_us
+  if in_debt(s) then return 0 end
   if all > paused_us then all = 0 end
   if way.rate >= 1 then                       -- nothing is counted
     s.owed_us = 0
@@ -130,4 +140,5 @@ local function due(s, alone_us, runs, over_us)
   return alone_us >= correct_us * part and enough or over_us >= lost_us
 end
 
-return { new = new, correct = correct, owed = owed, charge = charge, due = due }
+return { new = new, correct = correct, owed = owed, charge = charge, due = due,
+         in_debt = in_debt }

@@ -156,7 +156,7 @@ class Load {
         return feed(Worker(id, 5, 0).attach(now_));
       case 1: {
         Event e(EventKind::kTerms, now_, id);
-        e.terms = {1, 0, 0, 6, 0};
+        e.terms = {1, 0, 0, 6, {}};
         return feed(e);
       }
       default:

@@ -16,6 +16,7 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
 PROMISE = "[[rule]]\nuid = 0\nslowdown_max = 1.1\n"
+TAIL = "[[rule]]\nuid = 0\nslowdown_p99_max = 1.2\n"
 UNIT = DIST / "share/heddle/heddled.service"
 TMPFILES = DIST / "share/heddle/heddle.conf"
 
@@ -119,6 +120,9 @@ def check_checks(folder):
                         ('[policy]\nname = "fifo"\nparams = { dept = 1 }\n', "dept"),
                         ('[policy]\nnme = "fifo"\n', "unknown key"),
                         ('[policy]\nname = "ipc_budget"\n' + PROMISE, ""),
+                        ('[policy]\nname = "auto"\n' + TAIL, ""),
+                        ('[policy]\nname = "ipc_budget"\n' + TAIL,
+                         'rule "rule 1" promises a p99 of 1.20, policy ipc_budget does not keep'),
                         ('[policy]\nname = "gapfill"\n' + PROMISE,
                          'rule "rule 1" promises 1.10, policy gapfill does not keep promises')):
         config.write_text(text)

@@ -73,7 +73,7 @@ class BudgetLoopTest : public CoreTest {
     e.attached = {};
     e.attached.task = kVictim;
     e.attached.share = 1;
-    e.attached.slowdown_max = 1.1f;
+    e.attached.slowdown_max = {1.1f};
     step(e);
     attach(kOther, 9);
     graph(kVictim);

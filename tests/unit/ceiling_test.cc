@@ -127,7 +127,7 @@ class CeilingOfAClientTest : public CoreTest {
   }
   void limit(float dram) {
     Event e(EventKind::kTerms, now_, 2);
-    e.terms = {1, 0, 0, 5, 0, {0, 0, dram}};
+    e.terms = {1, 0, 0, 5, {}, {0, 0, dram}};
     step(e);
   }
   WaitTold waits() {

@@ -129,7 +129,7 @@ void Campaign::attach(Client& client, size_t device) {
   e.attached.fail_closed = one_in(4);
   constexpr uint8_t kPriorities[] = {0, 0, 2, 5, 9, 9, 9};
   e.attached.priority = kPriorities[random(7)];
-  e.attached.slowdown_max = e.attached.priority < 5 && one_in(3) ? 1.1F : 0.0F;
+  if (e.attached.priority < 5 && one_in(3)) e.attached.slowdown_max = {1.1F, 1.2F};
   e.attached.groups = one_in(6) ? SmGroups{} : kGroups;
   if (e.attached.groups.count.get() > 0 && one_in(5)) e.attached.sm_set = SmSet(0xff0);
   std::snprintf(e.attached.name, sizeof e.attached.name, "program%u",
@@ -353,7 +353,7 @@ void Campaign::new_terms(Client& client, size_t device) {
   e.terms = {};
   e.terms.share = 1 + static_cast<float>(random(3));
   e.terms.priority = static_cast<uint8_t>(random(11));  // one too many: it is rejected
-  e.terms.slowdown_max = one_in(3) ? 1.2F : 0.0F;
+  if (one_in(3)) e.terms.slowdown_max = {1.2F, 1.3F};
   step(device, e);
 }
 

@@ -35,7 +35,7 @@ TEST_F(GapTest, NoCreditIsGivenThatAPromiseAboveCannotAfford) {
   policy_.verdict.credit_us = 300;
   const auto credit_under = [&](float slowdown_max) {
     Event e(EventKind::kTerms, now_, 1);
-    e.terms = {1, 0, 0, 0, slowdown_max};
+    e.terms = {1, 0, 0, 0, {slowdown_max}};
     step(e);
     for (int i = 0; i < 20; ++i) {
       ask(2);

@@ -244,7 +244,7 @@ TEST_F(GatesTest, SomebodyAboveWhoAsksClosesTheGates) {
 TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
   begin();
   Event e(EventKind::kTerms, now_, 2);
-  e.terms = {1, 0, 0, 8, 0};
+  e.terms = {1, 0, 0, 8, {}};
   step(e);
   attach_gates(3);
   ask_at_gate(2, 1);

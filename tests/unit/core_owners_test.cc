@@ -78,13 +78,14 @@ TEST(Promises, OnlyThoseAboveWithAPromiseLimitALaunch) {
   roster.activate(high);
   roster.activate(low);
   EXPECT_TRUE(promises.afford(low, kUnknownKernel, 500, {}).fits);
-  promises.promise(high, 1.1);
+  promises.promise(high, {1.1F});
   high.work.busy_until = 1'000'000;
   EXPECT_TRUE(promises.any());
   EXPECT_EQ(promises.afford(low, kUnknownKernel, 500, {}).victim, high.id);
   EXPECT_TRUE(promises.afford(high, kUnknownKernel, 500, {}).fits);
-  promises.promise(high, 0);
-  EXPECT_FALSE(promises.any());
+  promises.promise(high, {0, 1.2F});
+  EXPECT_FALSE(promises.any()) << "nobody buys a part of the tail";
+  EXPECT_TRUE(high.promise.tail.promised());
 }
 
 TEST(Telling, AHintIsToldOnceUntilItMovesByAPart) {

@@ -72,7 +72,7 @@ class PolicyLifeTest : public CoreTest {
   }
   void terms(ClientId id, uint8_t priority) {
     Event e(EventKind::kTerms, now_, id);
-    e.terms = {1, 0, 0, priority, 0};
+    e.terms = {1, 0, 0, priority, {}};
     step(e);
   }
   LifePolicy policy_;

@@ -58,7 +58,7 @@ TEST_F(CoreTest, OtherTermsApplyToThoseWhoAreThere) {
   EXPECT_TRUE(grants_.empty());
   const auto terms = [&](ClientId id, uint8_t priority, uint32_t window_us) {
     Event e(EventKind::kTerms, now_, id);
-    e.terms = {1, 0, window_us, priority, 0};
+    e.terms = {1, 0, window_us, priority, {}};
     step(e);
   };
   terms(1, 9, 0);

@@ -151,7 +151,7 @@ DecisionLog pair(const std::string& policy, const std::string& high, const std::
     sim::ClientSpec spec;
     spec.name = i == 0 ? "high" : "low";
     spec.priority = i == 0 ? 0 : 9;
-    spec.slowdown_max = i == 0 && promised ? 1.1 : 0;
+    if (i == 0 && promised) spec.slowdown_max = {1.1F};
     const size_t client = machine.add_client(spec);
     for (const sim::LaunchSpec& kernel : script_of(*traces[i]).kernels) {
       machine.add_kernel(client, kernel);

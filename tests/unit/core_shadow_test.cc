@@ -313,7 +313,7 @@ std::vector<Decision> decisions_of(uint64_t seed, bool shadowed) {
         break;
       case 2:
         e.kind = EventKind::kTerms;
-        e.terms = {1, 0, 0, static_cast<uint8_t>(random() % 10), 0};
+        e.terms = {1, 0, 0, static_cast<uint8_t>(random() % 10), {}};
         break;
       case 3:
       case 4:

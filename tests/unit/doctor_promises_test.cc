@@ -8,13 +8,14 @@ namespace {
 
 using nlohmann::json;
 
-// The findings where client 1 has such a promise.
-std::vector<Finding> of(const json& promise) {
-  return examine_promises({{"clients",
-                            {{{"id", 1},
-                              {"pid", 42},
-                              {"label", "api"},
-                              {"devices", {{{"device", 0}, {"promise", promise}}}}}}}});
+// The findings where client 1 has such a promise, of the mean and of the tail.
+std::vector<Finding> of(const json& promise, const json& p99 = nullptr) {
+  return examine_promises(
+      {{"clients",
+        {{{"id", 1},
+          {"pid", 42},
+          {"label", "api"},
+          {"devices", {{{"device", 0}, {"promise", promise}, {"promise_p99", p99}}}}}}}});
 }
 
 TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
@@ -35,6 +36,11 @@ TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].level, Finding::Level::kOk);
   EXPECT_EQ(kept[0].text, "all 1 promises are kept now");
+  EXPECT_EQ(of(promise, promise)[0].text, "all 2 promises are kept now");
+  json tail = promise;
+  tail["broken_now"] = true;
+  EXPECT_EQ(of(nullptr, tail)[0].text,
+            "client 1 (pid 42, api): promise p99 1.10: now 1.05, 5 of 6 blocks broken, by slots");
 }
 
 TEST(DoctorKept, NamesWhatIsNotKeptWithTheRemedy) {

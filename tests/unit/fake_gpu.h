@@ -43,7 +43,7 @@ class FakeGpu : public core::Gpu {
   bool busy(int) const override { return false; }
   double idle_us(int) const override { return 0; }
   core::RunTimes runs(int) const override { return {}; }
-  uint64_t slower_runs(int, double) const override { return 0; }
+  core::SlowRunCount slower_runs(int, double) const override { return {}; }
   bool comparing(int) const override { return false; }
   core::BudgetVerdict budget_fits(LaunchId, core::SmCount sm) override {
     budget_sm = sm.get();

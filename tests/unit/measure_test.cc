@@ -2,6 +2,7 @@
 // Below: runs beside others compared with the same alone.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "daemon/core/distribution.h"
@@ -363,8 +364,23 @@ TEST(SlowRuns, CountsRunsThatTookLongerByMoreThanThat) {
   EXPECT_EQ(runs.slower(1), 5u) << "of seven, two as fast as alone";
   EXPECT_EQ(runs.slower(1.1), 3u) << "110 is no more than that";
   EXPECT_EQ(runs.slower(1.5), 1u);
-  EXPECT_EQ(runs.slower(100), 0u) << "so far nobody counts";
+  EXPECT_EQ(runs.slower(100), 1u);
+  EXPECT_EQ(runs.slower(102), 0u) << "so far nobody counts";
   EXPECT_EQ(runs.slower(std::nan("")), 5u);
+  EXPECT_EQ(runs.slower(std::numeric_limits<double>::infinity()), 0u);
+}
+
+TEST(SlowRuns, OneInAHundredTakesLongerThanTheP99) {
+  SlowRuns runs;
+  EXPECT_EQ(runs.p99(0), 1) << "of none";
+  for (int i = 0; i < 297; ++i) runs.add(101, 100);
+  EXPECT_NEAR(runs.p99(297), 1.01, 0.001);
+  for (int i = 0; i < 3; ++i) runs.add(200, 100);
+  EXPECT_NEAR(runs.p99(300), 1.01, 0.001) << "three of 300 may";
+  runs.add(150, 100);
+  EXPECT_NEAR(runs.p99(301), 1.5, 0.015);
+  for (int i = 0; i < 300; ++i) runs.add(1e6, 100);
+  EXPECT_NEAR(runs.p99(601), 101, 1) << "or more";
 }
 
 TEST(RunComparison, TellsWhatTheSameRunTakesAlone) {

@@ -125,6 +125,7 @@ json client_json(const std::string& label, const std::string& cgroup) {
   on.added_us_max = core::kUnlimitedUs;
   on.promise_slowdown = 1.25;
   on.promise_broken = 6;
+  on.promise_p99_broken = 7;
   json device = server::metrics_json(server::kClientDeviceMetrics, on);
   device.update({{"device", 0},
                  {"active", true},
@@ -194,6 +195,7 @@ TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
   EXPECT_TRUE(has_line(page, "heddle_client_added_max_seconds" + on + "} +Inf"));
   EXPECT_TRUE(has_line(page, "heddle_client_promise_slowdown" + on + "} 1.25"));
   EXPECT_TRUE(has_line(page, "heddle_client_promise_broken_total" + on + "} 6"));
+  EXPECT_TRUE(has_line(page, "heddle_client_promise_p99_broken_total" + on + "} 7"));
   EXPECT_TRUE(has_line(page, "heddle_client_window_seconds" + on + "} +Inf"));
   // Cumulative: 1 up to 1 us, 3 up to 4 and beyond.
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"1e-06\"} 1"));

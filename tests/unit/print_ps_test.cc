@@ -136,6 +136,13 @@ TEST(Ps, APromiseHasALineThatSaysHowItIsKept) {
   EXPECT_NE(kept.find("client 5: promise 1.10: now 1.02, 0 of 6 blocks broken\n"), kept.npos);
   const std::string young = line(promise(nullptr, 0, 0, nullptr));
   EXPECT_NE(young.find("client 5: promise 1.10: no block has ended yet\n"), young.npos) << young;
+  one[0]["devices"][0]["promise_p99"] = promise(1.36, 5, 2, nullptr);
+  EXPECT_NE(line(promise(1.02, 6, 0, nullptr))
+                .find("client 5: promise 1.10: now 1.02, 0 of 6 blocks broken\n"
+                      "client 5: promise p99 1.10: now 1.36, 2 of 5 blocks broken\n"),
+            kept.npos);
+  EXPECT_NE(line(nullptr).find("client 5: promise p99 1.10: now 1.36, 2 of 5"), kept.npos);
+  one[0]["devices"][0].erase("promise_p99");
   EXPECT_EQ(line(nullptr).find("promise"), kept.npos);
 }
 

@@ -107,6 +107,7 @@ label = "train"
 share = 2.5
 slo_ms = 20
 slowdown_max = 1.1
+slowdown_p99_max = 1.3
 dram_max = 0.3
 l2_max = 0.5
 window_us = 500
@@ -116,14 +117,14 @@ fail = "closed"
   EXPECT_EQ(given.priority, 3) << "the rule says nothing of priorities: the default for root";
   EXPECT_EQ(given.terms.share, 2.5f);
   EXPECT_EQ(given.terms.slo_ms, 20.f);
-  EXPECT_EQ(given.terms.slowdown_max, 1.1);
+  EXPECT_EQ(given.terms.slowdown_max, (core::SlowdownMax{1.1F, 1.3F}));
   EXPECT_EQ(given.terms.channel_max, (core::ChannelMax{0, 0.5F, 0.3F}));
   EXPECT_EQ(given.terms.window_us, 500u);
   EXPECT_TRUE(given.terms.fail_closed);
   const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
   EXPECT_EQ(other.terms.share, 1.f);
   EXPECT_EQ(other.terms.slo_ms, 0.f);
-  EXPECT_EQ(other.terms.slowdown_max, 0);
+  EXPECT_EQ(other.terms.slowdown_max, core::SlowdownMax{});
   EXPECT_EQ(other.terms.channel_max, core::ChannelMax{});
   EXPECT_EQ(other.terms.window_us, core::kWindowLeased);
   EXPECT_FALSE(other.terms.fail_closed);
@@ -222,6 +223,27 @@ TEST(Rules, AClientThatARestrictionMayMeanGetsNoMoreThanTheDefault) {
   EXPECT_EQ(grade(promotes, kDaemon, who(8, "/opt/x")).priority, 1) << "it restricts nobody";
 }
 
+TEST(Rules, WhatAPolicyDoesNotKeepOfAPromiseIsToldWithTheRemedy) {
+  Rule rule;
+  rule.name = "api";
+  rule.terms.slowdown_max = {1.1F, 1.25F};
+  Generation policy;
+  policy.name = "fair";
+  EXPECT_EQ(
+      unkept_texts(rule, policy),
+      (std::vector<std::string>{
+          "rule \"api\" promises 1.10, policy fair does not keep promises; ipc_budget does",
+          "rule \"api\" promises a p99 of 1.25, policy fair does not keep promises of the p99; "
+          "auto does"}));
+  policy.keeps_promises = true;
+  EXPECT_EQ(unkept_texts(rule, policy).size(), 1u);
+  policy.keeps_p99 = true;
+  EXPECT_TRUE(unkept_texts(rule, policy).empty());
+  policy = {};
+  rule.terms.slowdown_max = {};
+  EXPECT_TRUE(unkept_texts(rule, policy).empty()) << "nothing is promised";
+}
+
 TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {
   EXPECT_TRUE(cgroup_matches("/a/b", "/a/b"));
   EXPECT_TRUE(cgroup_matches("/a/b", "/a/b/c"));
@@ -254,7 +276,9 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
                                            "exe must be a glob over an absolute path, such as "
                                            "\"/opt/app/*\" or \"*/python3*\"");
   EXPECT_EQ(rule("exe = 3"), place + "exe must be a string in quotes");
-  EXPECT_EQ(rule("slowdown_max = 1"), place + "slowdown_max must be a number from 1.01 to 100");
+  for (const std::string of : {"slowdown_max", "slowdown_p99_max"}) {
+    EXPECT_EQ(rule(of + " = 1"), place + of + " must be a number from 1.01 to 100");
+  }
   EXPECT_EQ(rule("share = 0"), place + "share must be a number from 0.001 to 1000");
   EXPECT_EQ(rule("window_us = 0"), place + "window_us must be a number from 1 to 1e+06");
   EXPECT_EQ(rule("window_us = 1.5"), place + "window_us must be a whole number");

@@ -67,6 +67,21 @@ TEST(Quantiles, WithoutThatKeyTheyAreTakenWithinARepetition) {
   EXPECT_EQ(hp["ttft_ms"]["p90"]["value"], 0.6);
 }
 
+TEST(Quantiles, APromiseIsOfTheMeanAndOfTheTail) {
+  auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  const auto kept = [&](double mean, double p99) {
+    s.jobs[0].slowdown_max = mean;
+    s.jobs[0].slowdown_p99_max = p99;
+    const Json out = summarize(s, plan(s).rows, tails(100));
+    return out["figures"]["fifo"]["jobs"]["hp"]["promise_kept"]["value"];
+  };
+  EXPECT_EQ(kept(1.1, 0), 1) << "the mean is 1.08 of alone";
+  EXPECT_EQ(kept(1.1, 8.9), 0);
+  EXPECT_EQ(kept(0, 8.9), 0);
+  EXPECT_EQ(kept(0, 9), 1);
+  EXPECT_EQ(kept(1.05, 9), 0);
+}
+
 TEST(Quantiles, ALatencyJobIsHeldAgainstTimeSlicingToo) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   const Json out = summarize(s, plan(s).rows, tails(100));

@@ -55,6 +55,7 @@ batch = 64
 arrivals = "poisson 30.5"
 slo_ms = 50
 slowdown_max = 1.1
+slowdown_p99_max = 1.3
 [job.sim]
 kernels = 120
 kernel_us = { median = 60, sigma = 0.6 }
@@ -90,6 +91,7 @@ trace = "x.trace"
   EXPECT_EQ(d.arrivals.per_s, 30.5);
   EXPECT_EQ(d.slo_ms, 50);
   EXPECT_EQ(d.slowdown_max, 1.1);
+  EXPECT_EQ(d.slowdown_p99_max, 1.3);
   EXPECT_EQ(d.sim->kernels, 120U);
   EXPECT_EQ(d.sim->tokens, 16U);
   EXPECT_EQ(d.sim->kernel.sigma, 0.6);
@@ -188,7 +190,7 @@ TEST(Scenario, NamesLineAndRemedyOfEveryMistake) {
       {"%%", ":4: two jobs are called 'a'; give each a name of its own"},
       {"%dimensions = 1\n",
        ":4: unknown key job.dimensions; there are: name copies role priority workload command "
-       "arrivals paired slo_ms slowdown_max sim"},
+       "arrivals paired slo_ms slowdown_max slowdown_p99_max sim"},
       {"%slo = 1\n", ":4: unknown key job.slo; did you mean 'slo_ms'?"},
       {"[[job]]\nname = \"a\"\nworkload = \"w\"\nrolle = 1\n",
        ":4: unknown key job.rolle; did you mean 'role'?"},

@@ -258,7 +258,7 @@ TEST_F(SmSets, NeighboursArePricedOnTheSmsThatTheyRunOn) {
     known_kernel(id, 0, 4);
   }
   Event e(EventKind::kTerms, now_, 1);
-  e.terms = {1, 0, 0, 0, 1.10F};
+  e.terms = {1, 0, 0, 0, {1.10F}};
   step(e);
   e = Event(EventKind::kKernel, now_, 2);
   e.kernel = {};

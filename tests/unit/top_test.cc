@@ -107,6 +107,18 @@ TEST(Top, NamesWhosePromiseIsBrokenNow) {
   EXPECT_NE(text.find("\npromise 1.10: now 1.25, 6 of 6 blocks broken: pid 1002 xxx"), text.npos)
       << text;
   EXPECT_EQ(text.find("pid 1001"), text.npos) << "it is kept now";
+  json tail = kept["devices"][0]["promise"];
+  tail["slowdown"] = 1.12;
+  tail["broken_now"] = false;
+  kept["devices"][0]["promise_p99"] = tail;
+  const auto first = [&] {
+    const TopSample sampled = sample(1, {kept}, 0);
+    return top_text(top_between(sampled, sampled), "gpu", 24);
+  };
+  EXPECT_EQ(first().find("promise"), text.npos) << "by chance alone, as heddled says";
+  kept["devices"][0]["promise_p99"]["broken_now"] = true;
+  EXPECT_NE(first().find("\npromise p99 1.10: now 1.12, 2 of 9 blocks broken: pid 1001"),
+            text.npos);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
 }

@@ -57,7 +57,7 @@ std::vector<Event> every_kind() {
   attached.attached.pid = 77;
   attached.attached.share = 0.25f;
   attached.attached.slo_ms = 12.5f;
-  attached.attached.slowdown_max = 1.125f;
+  attached.attached.slowdown_max = {1.125f, 1.25f};
   attached.attached.channel_max = {0.125f, 0.25f, 0.5f};
   attached.attached.window_max_us = core::kWindowLeased;
   attached.attached.fail_closed = true;
@@ -113,7 +113,7 @@ std::vector<Event> every_kind() {
     all.push_back(done);
   }
   Event terms(EventKind::kTerms, 1'000'000'150'000, 3);
-  terms.terms = {2.5f, 20, 500, 7, 1.25f, {0.5f, 0, 1}};
+  terms.terms = {2.5f, 20, 500, 7, {1.25f, 1.5f}, {0.5f, 0, 1}};
   all.push_back(terms);
   all.emplace_back(EventKind::kTick, 1'000'000'200'000, 0);
   all.emplace_back(EventKind::kDetached, 1'000'000'200'000, 3);

@@ -12,15 +12,16 @@ std::vector<Finding> examine_promises(const json& ps) {
   size_t promises = 0;
   for (const json& client : ps.at("clients")) {
     for (const json& device : client.value("devices", json::array())) {
-      const std::string promise = promise_text(device);
-      if (promise.empty()) continue;
-      ++promises;
-      if (!promise_broken_now(device)) continue;
-      findings.push_back({Level::kWarn, "promise",
-                          "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() +
-                              ", " + printable(client.at("label")) + "): " + promise,
-                          "run a policy that keeps promises, such as ipc_budget; under one, keep "
-                          "its neighbours on fewer SMs (sms of their rule)"});
+      for (const PromiseText& promise : promise_texts(device)) {
+        ++promises;
+        if (!promise.broken) continue;
+        findings.push_back(
+            {Level::kWarn, "promise",
+             "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() + ", " +
+                 printable(client.at("label")) + "): " + promise.text + promise.by,
+             "run a policy that keeps it, such as ipc_budget, or auto for a p99; under one, keep "
+             "its neighbours on fewer SMs (sms of their rule)"});
+      }
     }
   }
   if (promises > 0 && findings.empty()) {

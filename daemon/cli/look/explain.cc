@@ -118,8 +118,11 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
         << " of them after a wait\n";
     for (const json& own : client.value("devices", json::array())) {
       if (own.at("device") != device.at("device")) continue;
-      for (const std::string& text : {held_text(client, own), promise_text(own), ceilings_text(own),
-                                      measure_text(client, own)}) {
+      for (const PromiseText& promise : promise_texts(own)) {
+        out << "  " << promise.text << promise.by << '\n';
+      }
+      for (const std::string& text :
+           {held_text(client, own), ceilings_text(own), measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }

@@ -54,20 +54,24 @@ std::string added_text(const json& device) {
          device.at("gaps_filled").dump() + " over" + by;
 }
 
-std::string promise_text(const json& device) {
-  const json promise = device.value("promise", json());
-  if (promise.is_null()) return "";
-  char text[128];
-  if (promise.at("slowdown").is_null()) {
-    snprintf(text, sizeof text, "promise %.2f: no block has ended yet",
-             promise.at("slowdown_max").get<double>());
-    return text;
+std::vector<PromiseText> promise_texts(const json& device) {
+  std::vector<PromiseText> texts;
+  for (const auto& [key, name] :
+       {std::pair("promise", "promise "), std::pair("promise_p99", "promise p99 ")}) {
+    const json promise = device.value(key, json());
+    if (promise.is_null()) continue;
+    const json &now = promise.at("slowdown"), &most = promise.at("slowdown_max");
+    PromiseText& out = texts.emplace_back(PromiseText{name + two_digits(most) + ": ", ""});
+    if (now.is_null()) {
+      out.text += "no block has ended yet";
+      continue;
+    }
+    out.broken = promise.value("broken_now", now > most);  // an older daemon does not say
+    out.text += "now " + two_digits(now) + ", " + promise.at("broken").dump() + " of " +
+                promise.at("blocks").dump() + " blocks broken";
+    if (const json& by = promise.at("broken_by"); !by.is_null()) out.by = ", by " + printable(by);
   }
-  snprintf(text, sizeof text, "promise %.2f: now %.2f, %.0f of %.0f blocks broken",
-           promise.at("slowdown_max").get<double>(), promise.at("slowdown").get<double>(),
-           promise.at("broken").get<double>(), promise.at("blocks").get<double>());
-  const json& by = promise.at("broken_by");
-  return text + (by.is_null() ? "" : ", by " + printable(by));
+  return texts;
 }
 
 std::string ceilings_text(const json& device) {
@@ -86,12 +90,6 @@ std::string ceilings_text(const json& device) {
     all += text;
   }
   return all.empty() ? "" : all + " beside others";
-}
-
-bool promise_broken_now(const json& device) {
-  const json promise = device.value("promise", json());
-  return !promise.is_null() && !promise.at("slowdown").is_null() &&
-         promise.at("slowdown") > promise.at("slowdown_max");
 }
 
 namespace {
@@ -223,6 +221,8 @@ std::string rule_text(const json& grade) {
   if (!grade.at("slo_ms").is_null()) add("SLO " + grade.at("slo_ms").dump() + " ms");
   if (grade.contains("slowdown_max") && !grade.at("slowdown_max").is_null())
     add("slowdown <= " + grade.at("slowdown_max").dump());
+  if (const json p99 = grade.value("slowdown_p99_max", json()); !p99.is_null())
+    add("slowdown p99 <= " + p99.dump());
   for (const char* key : {"issue_max", "l2_max", "dram_max"}) {
     const json most = grade.value(key, json());
     if (!most.is_null()) add(std::string(key) + " " + most.dump());
@@ -364,8 +364,9 @@ void print_status(std::ostream& out, const json& answer) {
       const std::string who = "  client " + bound.at("client").dump() + ": ";
       if (bound.at("added_us_max") != 0)
         out << who << "others may add to one of its gaps " << added_text(bound) << '\n';
-      if (const std::string promise = promise_text(bound); !promise.empty())
-        out << who << promise << '\n';
+      for (const PromiseText& promise : promise_texts(bound)) {
+        out << who << promise.text << promise.by << '\n';
+      }
     }
     print_stalls(out, device.value("stalls", json::object()));
     const std::string fault = device.at("policy").value("fault", "");

@@ -33,10 +33,13 @@ std::string pod_text(const nlohmann::json& process);
 // Where its launches wait, and why there; "" if the daemon does not say so.
 std::string held_text(const nlohmann::json& client, const nlohmann::json& device);
 
-// Its promise and how it is kept: "promise 1.10: now 1.25, 6 of 6 blocks broken, by slots"; "": it
-// has none, or an older daemon does not say. And whether the last block broke it.
-std::string promise_text(const nlohmann::json& device);
-bool promise_broken_now(const nlohmann::json& device);
+// Its promises and how they are kept: "promise 1.10: now 1.25, 6 of 6 blocks broken, by slots",
+// "promise p99 1.20: ..."; none, or an older daemon does not say. `broken`: by the last block.
+struct PromiseText {
+  std::string text, by;
+  bool broken = false;
+};
+std::vector<PromiseText> promise_texts(const nlohmann::json& device);
 // What it uses of the channels that a rule limits: "uses dram 0.28 of 0.30 beside others"; "": none
 // is.
 std::string ceilings_text(const nlohmann::json& device);

@@ -117,8 +117,8 @@ void print_notes(std::ostream& out, const json& client) {
     if (device.value("gaps_exceeded", json(0)) != 0) {
       out << who << "others may add to one of its gaps " << added_text(device) << '\n';
     }
-    if (const std::string promise = promise_text(device); !promise.empty()) {
-      out << who << promise << '\n';
+    for (const PromiseText& promise : promise_texts(device)) {
+      out << who << promise.text << promise.by << '\n';
     }
     if (const std::string uses = ceilings_text(device); !uses.empty()) {
       out << who << uses << '\n';

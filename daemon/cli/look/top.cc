@@ -96,6 +96,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
           {"sms", client.value("sm_set", 0u) != 0 ? client.value("sm_count", json()) : json()},
           {"promise", device.value("promise", json())},
+          {"promise_p99", device.value("promise_p99", json())},
           {"managed", client.at("managed")},
           {"active", device.at("active")},
           {"runs_now", device.value("outstanding_us", 0.0) > 0}};
@@ -188,11 +189,11 @@ std::string heading(const json& top) {
                 fixed("%.0f", gpu.at("builtin_per_s")) + "), starved " + gpu.at("starved").dump());
   }
   for (const json& row : top.at("clients")) {
-    if (!promise_broken_now(row)) continue;
-    json promise = row.at("promise");
-    promise["broken_by"] = nullptr;
-    text += cut(promise_text({{"promise", promise}}) + ": pid " + row.at("pid").dump() + ' ' +
-                printable(row.at("label")));
+    const std::vector<PromiseText> promises = promise_texts(row);
+    const auto broken = std::find_if(promises.begin(), promises.end(),
+                                     [](const PromiseText& promise) { return promise.broken; });
+    if (broken == promises.end()) continue;
+    text += cut(broken->text + ": pid " + row.at("pid").dump() + ' ' + printable(row.at("label")));
     break;  // the others' are in heddle ps
   }
   return text;

@@ -205,8 +205,8 @@ int t_ok(lua_State* L) {
 int s_client(lua_State* L) {
   Simulation& s = check_simulation(L);
   check_keys(L, 2,
-             {"name", "priority", "label", "share", "slo_ms", "slowdown_max", "gates", "issue_max",
-              "l2_max", "dram_max"});
+             {"name", "priority", "label", "share", "slo_ms", "slowdown_max", "slowdown_p99_max",
+              "gates", "issue_max", "l2_max", "dram_max"});
   const char* name = text_field(L, 2, "name", nullptr);
   if (name == nullptr) return luaL_error(L, "a client needs a name");
   const double priority = number_field(L, 2, "priority", 5);
@@ -214,8 +214,8 @@ int s_client(lua_State* L) {
   const char* label = text_field(L, 2, "label", "");
   sim::ClientSpec spec{name, label, static_cast<int>(priority), number_field(L, 2, "share", 1),
                        number_field(L, 2, "slo_ms", 0)};
-  spec.slowdown_max = number_field(L, 2, "slowdown_max", 0);
   const auto most = [L](const char* key) { return static_cast<float>(number_field(L, 2, key, 0)); };
+  spec.slowdown_max = {most("slowdown_max"), most("slowdown_p99_max")};
   spec.channel_max = {most("issue_max"), most("l2_max"), most("dram_max")};
   spec.gates = bool_field(L, 2, "gates", false);
   s.machine->add_client(spec);

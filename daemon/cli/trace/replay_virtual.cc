@@ -146,7 +146,7 @@ sim::ClientSpec spec_of(const trace::ClientTrack& track) {
   spec.priority = who.priority;
   spec.share = who.share > 0 ? static_cast<double>(who.share) : 1;
   spec.slo_ms = static_cast<double>(who.slo_ms);
-  spec.slowdown_max = static_cast<double>(who.slowdown_max);
+  spec.slowdown_max = who.slowdown_max;
   spec.channel_max = who.channel_max;
   if (!who.sm_set.empty()) spec.place = {who.sm_set, who.groups.sms_of(who.sm_set)};
   return spec;

@@ -13,6 +13,7 @@
 #include "daemon/core/client/standing.h"
 #include "daemon/core/explain.h"
 #include "daemon/core/gpu_time.h"
+#include "daemon/core/tail.h"
 #include "daemon/core/waits.h"
 
 namespace heddle::core {
@@ -46,7 +47,8 @@ struct Asking {
 // What was promised to it, and what it does to others' promises.
 struct Promised {
   RecentMix mix;    // while anybody was promised anything
-  Account account;  // of what it was promised itself
+  Account account;  // of what it was promised itself, in the mean
+  Tail tail;        // likewise, but for one run in a hundred
 };
 
 // For whoever asks: how long what was granted had waited, and why the last ones did.
