@@ -35,7 +35,7 @@ TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
   const std::vector<Finding> kept = of(promise);
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].level, Finding::Level::kOk);
-  EXPECT_EQ(kept[0].text, "all 1 promises are kept now");
+  EXPECT_EQ(kept[0].text, "the promise is kept now");
   EXPECT_EQ(of(promise, promise)[0].text, "all 2 promises are kept now");
   json tail = promise;
   tail["broken_now"] = true;

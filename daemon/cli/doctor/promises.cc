@@ -25,8 +25,11 @@ std::vector<Finding> examine_promises(const json& ps) {
     }
   }
   if (promises > 0 && findings.empty()) {
-    findings.push_back(
-        {Level::kOk, "promise", "all " + std::to_string(promises) + " promises are kept now", ""});
+    findings.push_back({Level::kOk, "promise",
+                        promises == 1
+                            ? "the promise is kept now"
+                            : "all " + std::to_string(promises) + " promises are kept now",
+                        ""});
   }
   return findings;
 }
