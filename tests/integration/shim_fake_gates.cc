@@ -59,7 +59,7 @@ FAKE CUresult cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned count,
 FAKE CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
   constexpr uint64_t kBlocking = 2048, kOthers = 2560;
   const auto number = reinterpret_cast<uint64_t>(stream);
-  *flags = number >= kBlocking && number < kOthers ? 0 : CU_STREAM_NON_BLOCKING;
+  *flags = number >= kBlocking && number < kOthers ? 0u : unsigned{CU_STREAM_NON_BLOCKING};
   return CUDA_SUCCESS;
 }
 // Waits of the program's own.
