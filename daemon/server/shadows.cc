@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-json waits_json(const core::Waits& waits) {
+json quantiles_json(const core::Waits& waits) {
   return {{"p50_us", core::quantile_us(waits.counts(), 0.5)},
           {"p99_us", core::quantile_us(waits.counts(), 0.99)}};
 }
@@ -40,8 +40,8 @@ json shadow_json(const core::ShadowReport& report) {
                        {"sooner", one.counts.sooner},
                        {"later", one.counts.later},
                        {"unseen", one.counts.unseen},
-                       {"live", waits_json(one.counts.live)},
-                       {"candidate", waits_json(one.counts.candidate)},
+                       {"live", quantiles_json(one.counts.live)},
+                       {"candidate", quantiles_json(one.counts.candidate)},
                        {"live_window", window_json(one.live_window_us)},
                        {"window", window_json(one.window_us)}});
   }
