@@ -158,9 +158,8 @@ constexpr Entry kGpuDocs[] = {
      "same take alone, µs of pauses in either; take differences"},
     {"g.slower_runs", "g:slower_runs(priority, times)", "number, number",
      "of these runs those that took longer than their client's `slowdown_p99_max`, and of how "
-     "many. "
-     "Without that promise they count by `times` what they take alone, rounded up to 1 %; by "
-     "`math.huge` they do not. Take differences"},
+     "many. Without that promise they count by `times` what they take alone, rounded up to 1 %; "
+     "by `math.huge` they do not. Take differences"},
     {"g.comparing", "g:comparing(priority)", "boolean",
      "one of those above is to be left alone, so that its time alone is known"},
     {"g.clients", "g:clients()", "fun(): Client", "for `for c in g:clients() do`"},

@@ -2,8 +2,8 @@
 //
 //   warm          its kernel runs until a prediction is known, and all is done
 //   warm_long     the same of its long kernel
-//   warm_meeting  the same of a kernel that waits for its peers, in one stream, and of one behind
-//   it queue N S     N launches into S streams in turns, by a thread of its own: answered at once
+//   warm_meeting  the same of a kernel that waits for its peers, and of one behind it
+//   queue N S     N launches into S streams in turns, by a thread of its own: answered at once
 //   posted        how many of them the driver has
 //   join NAME     three long launches, by that thread: the last one's stream has the first, and
 //                 waits for the second, by one of kJoins; answered at once
