@@ -68,15 +68,14 @@ local function measure(s, g, k, at_us, p)
   if alone > 0 and s.at_us > 0 then
     local part = min(1, all_us / min(load_us, at_us - s.first_us))
     s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
-    local allowed, promised, tail =
-      promise.allowed(g, q, alone / count, s.load, p.slowdown_pct / 100)
+    local allowed, promised, tail = promise.allowed(
+      g, q, alone / count, s.load, p.slowdown_pct / 100, STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
     ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,
                  slow_of - s.slow_of, max(0, work_us - s.work_us) / all_us,
                  function(i) return sets or not STEPS[i].sets end)
     s.ways.bounds_slow = p.p99_pct > 0 or tail
-    if ways.in_debt(s.ways) then k.client:gate() end  -- in long pauses it would have a window
     s.slower = p.p99_pct > 0 and 1 + p.p99_pct / 100 or tail and huge or 1 + tail_times * promised
     local best = s.ways.best
     if best ~= was then
@@ -111,8 +110,9 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
-      local q, us, inflight, most = k.priority, k.predicted_us, g.inflight_us, p.quantum_us
-      local s, at_us = state[q], now_us()
+      local q, us, most, at_us = k.priority, k.predicted_us, p.quantum_us, now_us()
+      local s = state[q]
+      local inflight = max(g.inflight_us, k.client.inflight_us)  -- in long pauses the first is 0
       measure(s, g, k, at_us, p)
       local blind = at_us - s.last_run_us >= blind_us
       local step = STEPS[s.ways.at]
@@ -120,10 +120,11 @@ return policy {
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
       local busy, idle_us = g:busy(q), g:idle_us(q)
+      if busy and s.pause_us ~= idle_us and owed_us ~= huge then above.gate(g, q, long_us) end
       if busy then s.pause_us = idle_us end
       local where = busy and step.busy or step.pause
       local early_us = k.client.held ~= "device" and s.pause_us + settle_us - idle_us or 0
-      if g:gap_us(q) == huge and (owed_us ~= 0 or idle_us - s.pause_us >= long_us) then
+      if g:gap_us(q) == huge and idle_us - s.pause_us >= long_us then
         where, owed_us = ALL, huge
       elseif step.busy == NONE and where == ALL and early_us > 0 then
         return IDLE, early_us, step.early
@@ -136,9 +137,7 @@ return policy {
         us = k.predicted_us
       end
       local sm
-      if where == FEW then
-        sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us
-      end
+      if where == FEW then sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us end
       if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
       ways.charge(s.ways, us)
       local follow = owed_us == huge and above.follows(k, above.credit(us, inflight, most))

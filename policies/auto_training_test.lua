@@ -15,9 +15,9 @@ local function random(seed)
   end
 end
 
-local function train(s, seed)
+local function train(s, phases, seed)
   local draw, kernels, at = random(seed), {}, 0
-  for _, phase in ipairs(PHASES) do
+  for _, phase in ipairs(phases) do
     for _ = 1, phase[1] do
       kernels[#kernels + 1] = math.floor(phase[2] + (phase[3] - phase[2]) * draw() ^ 2)
     end
@@ -48,10 +48,10 @@ end
 
 -- The mean and the p99 of requests from their arrivals, and the part of the time that training's
 -- kernels take.
-local function measure(t, policy, kernels, seed)
+local function measure(t, policy, kernels, seed, phases)
   local s = t.sim { policy = policy, mps = true }
   local arrivals = serve(s, kernels, seed)
-  if policy then train(s, seed) end
+  if policy then train(s, phases, seed) end
   s:run(UNTIL_US)
   local n, took, sum_us, trained_us = 0, {}, 0, 0
   for _, l in ipairs(s:log()) do
@@ -75,7 +75,7 @@ for _, cell in ipairs { { 1, 11 }, { 30, 9 } } do
   test(name, function(t)
     local alone_us, alone_p99_us = measure(t, nil, unpack(cell))
     local function slowed(policy)
-      local mean_us, p99_us, trained = measure(t, policy, unpack(cell))
+      local mean_us, p99_us, trained = measure(t, policy, cell[1], cell[2], PHASES)
       print(string.format("%s: mean %.3f, p99 %.3f of alone, training %.3f", policy,
                           mean_us / alone_us, p99_us / alone_p99_us, trained))
       t.below(mean_us / alone_us, 1.05, policy .. ": the mean of alone")
@@ -84,5 +84,26 @@ for _, cell in ipairs { { 1, 11 }, { 30, 9 } } do
     end
     local most, trained = slowed("priority.lua"), slowed("auto.lua")
     t.ok(trained >= 0.95 * most, "training has " .. trained .. " instead of " .. most)
+  end)
+end
+
+-- What priority.lua lets go costs requests more than was promised.
+for name, cell in pairs {
+  ["kernels of 600 us"] = { phases = { { 100, 600, 600 } }, most = 1.06, part = 0.8 },
+  ["kernels of 5 ms"] = { phases = { { 4, 5000, 5000 } }, most = 1.1, part = 0.1 },
+} do
+  test(name .. " that nothing stops go as often as the promise allows", function(t)
+    local alone_us = measure(t, nil, 1, 12)
+    local function slowed(policy)
+      local mean_us, _, trained = measure(t, policy, 1, 12, cell.phases)
+      local slower = mean_us / alone_us
+      print(string.format("%s: mean %.3f of alone, training %.3f", policy, slower, trained))
+      return slower, trained
+    end
+    local worst, most = slowed("priority.lua")
+    local slower, trained = slowed("auto.lua")
+    t.ok(worst > 1.06, "priority.lua: the mean of alone " .. worst)
+    t.below(slower, cell.most, "the mean of alone")
+    t.ok(trained >= cell.part * most, "training has " .. trained .. " of " .. most)
   end)
 end

@@ -160,8 +160,8 @@ class Gpu : public World {
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
   virtual size_t queue_len(QueueId) const = 0;
 
-  // Changes a client's window at once, and for good if `for_us` is 0; else it is lent for so long,
-  // where that is more than the client has. False if the client is gone.
+  // Changes a client's window at once, and for good if `for_us` is 0; else for so long, where that
+  // is more than the client has, or none. False if the client is gone.
   virtual bool set_window(ClientId, uint32_t window_us, double for_us) = 0;
   // What the client's launches carry from now on, by window and by grant, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.

@@ -65,21 +65,22 @@ int clients(lua_State* L) {
   return 2;
 }
 
-int set_window(lua_State* L, uint32_t window_us, double for_us = 0) {
+// For so long as the number at `for_at` says; without one for good.
+int set_window(lua_State* L, uint32_t window_us, int for_at) {
+  const double for_us = luaL_optnumber(L, for_at, 0);
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
   auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
   client.filled = false;
   if (!Session::of(L).gpu->set_window(client.id, window_us, for_us)) return raise_stale(L, client);
   return 0;
 }
-int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased); }
-int gate_it(lua_State* L) { return set_window(L, core::kWindowGated); }
+int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased, 2); }
+int gate_it(lua_State* L) { return set_window(L, core::kWindowGated, 2); }
 int window_it(lua_State* L) {
   const double us = luaL_checknumber(L, 2);
   if (!(us >= 0 && us < core::kWindowLeased))
     return luaL_error(L, "a window is 0 to 4294967294 µs");
-  const double for_us = luaL_optnumber(L, 3, 0);
-  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
-  return set_window(L, static_cast<uint32_t>(us), for_us);
+  return set_window(L, static_cast<uint32_t>(us), 3);
 }
 
 int launch_priority_is(lua_State* L) {

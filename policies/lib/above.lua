@@ -14,6 +14,13 @@ end
 -- A client that asks although it has a window has filled it: the built-in serves it.
 local function has_window(k) return k.client.window_us > 0 end
 
+-- Gates all from `q` on for so long. In a long pause of those above they would have a window.
+local function gate(g, q, for_us)
+  for c in g:clients() do
+    if c.priority >= q then c:gate(for_us) end
+  end
+end
+
 -- True if nobody is above the launch. Else false, or false and why it must not join them now: one
 -- of them is to be left alone, so that it is known what its runs take, or enough is in flight.
 local function goes_first(k, g, inflight_us_max)
@@ -40,5 +47,5 @@ local function follows(k, asks_us, held_us)
   return held_us and max(0, held_us) or math.huge
 end
 
-return { top = top, has_window = has_window, goes_first = goes_first, credit = credit,
+return { top = top, has_window = has_window, gate = gate, goes_first = goes_first, credit = credit,
          follows = follows }

@@ -89,9 +89,9 @@
 ---@field work_us number # predicted µs of those, each as alone on all SMs; take differences
 ---@field active boolean # it has work, or had some within `idle_us`
 ---@field profiled boolean # its task's measurement is over
----@field lease fun(self: Client) # changes its window at once, as `LEASE`
----@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it is lent so long, a second at most
----@field gate fun(self: Client) # the same as `GATE`
+---@field lease fun(self: Client, for_us) # changes its window at once, as `LEASE`; with `for_us` for so long, a second at most
+---@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it has at least that, for so long
+---@field gate fun(self: Client, for_us) # the same as `GATE`, for good or for so long
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
 

@@ -16,10 +16,11 @@ local function of(c, alone_us, default)
 end
 
 -- The strictest of all above `q` that are at work. A promise is of requests, from their arrival;
--- what is measured are runs. Where runs take a little longer, requests that wait for others take
--- `queued` times as much longer: that of a queue with Poisson arrivals and equal runs (M/D/1).
+-- what is measured are runs. Where runs take a little longer, requests take `queued` times as much
+-- longer: that of a queue with Poisson arrivals and equal runs (M/D/1). `first`: a run takes longer
+-- only where none was just before it; then those that wait behind it wait no longer than it did.
 -- Second: what was promised of requests. Third: whether a rule promises any of them a tail.
-local function allowed(g, q, alone_us, load, default)
+local function allowed(g, q, alone_us, load, default, first)
   local strictest, tail = math.huge, false
   for c in g:clients() do
     if c.active and c.priority < q then strictest = min(strictest, of(c, alone_us, default)) end
@@ -27,7 +28,7 @@ local function allowed(g, q, alone_us, load, default)
   end
   if strictest == math.huge then strictest = default end
   if load > queue_most then return strictest, strictest, tail end
-  local queued = 1 + load / ((1 - load) * (2 - load))
+  local queued = first and 2 / (2 - load) or 1 + load / ((1 - load) * (2 - load))
   return strictest * max(queue_part, 1 / queued), strictest, tail
 end
 

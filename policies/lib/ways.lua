@@ -140,5 +140,4 @@ local function due(s, alone_us, runs, over_us)
   return alone_us >= correct_us * part and enough or over_us >= lost_us
 end
 
-return { new = new, correct = correct, owed = owed, charge = charge, due = due,
-         in_debt = in_debt }
+return { new = new, correct = correct, owed = owed, charge = charge, due = due }

@@ -308,6 +308,24 @@ TEST_F(PolicyTest, ALentWindowEndsByItself) {
   EXPECT_EQ(window(2), kWindowGated);
 }
 
+TEST_F(PolicyTest, ALentGateEndsByItself) {
+  policy_.on_enqueue = [](Gpu& g, LaunchId) {
+    EXPECT_TRUE(g.set_window(2, kWindowGated, 1e6));
+    return EnqueueVerdict{};
+  };
+  use(&policy_);
+  attach_both();
+  post(1);
+  ask(2);
+  done(1);
+  tick(60 * kMs);
+  EXPECT_EQ(window(2), kWindowGated) << "client 1 is idle";
+  tick(939 * kMs);
+  EXPECT_EQ(window(2), kWindowGated);
+  tick(kMs);
+  EXPECT_NE(window(2), kWindowGated) << "as the built-in has it";
+}
+
 TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges) {
   Config config;
   config.mps = true;

@@ -60,11 +60,11 @@ std::string name_of(const ::testing::TestParamInfo<Mutation>& info) {
 class PolicyMutation : public ::testing::TestWithParam<Mutation> {
  protected:
   std::string error_of(const std::string& test) {
-    const std::string stem = (directory_ / GetParam().policy).replace_extension().string();
-    for (const char* const end : {"_test.lua", "_device_test.lua"}) {
-      const std::string file = stem + end;
-      if (!fs::exists(file)) continue;
-      const auto results = run_policy_test_file(file, test);
+    const std::string stem = fs::path(GetParam().policy).stem().string() + "_";
+    for (const fs::path& file : fs::directory_iterator(directory_)) {
+      const std::string name = file.filename().string();
+      if (!name.starts_with(stem) || !name.ends_with("_test.lua")) continue;
+      const auto results = run_policy_test_file(file.string(), test);
       if (!results) return "not loaded: " + results.error().message;
       if (!results->empty()) return results->front().error;
     }

@@ -24,7 +24,7 @@ struct WindowChoice {
   bool refused = false;
   bool chosen = false;  // the window is the policy's, not the built-in's
   uint32_t us = 0;
-  uint32_t lent_us = 0;  // lent: at least so long a window until then
+  uint32_t lent_us = 0;  // lent: at least so long a window until then; kWindowGated: none
   TimeNs lent_until = 0;
 
   // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
@@ -49,7 +49,8 @@ struct WindowChoice {
   bool lends(TimeNs now) const { return now < lent_until; }
   uint32_t window_us(uint32_t builtin_us, TimeNs now) const {
     const uint32_t own = chosen ? us : builtin_us;
-    return lends(now) ? std::max(own, lent_us) : own;
+    if (!lends(now)) return own;
+    return lent_us == kWindowGated ? kWindowGated : std::max(own, lent_us);
   }
 };
 
