@@ -21,7 +21,6 @@ local STEPS = {
   { busy = FEW, pause = FEW, why = "step 3: few SMs", sets = true },
   { busy = NONE, pause = ALL, why = "step 4: pauses" },
   { busy = NONE, pause = FITS, why = "step 5: pauses that are predicted to hold it" },
-  { busy = NONE, pause = NONE, why = "step 6: only what the built-in lets go" },
 }
 local PAUSES = 4          -- as the built-in does: in force until another way is clearly better
 for _, step in ipairs(STEPS) do

@@ -17,7 +17,8 @@ local lower_most, raise_most = 1 / 8, 2  -- at a time: what is lost comes back a
 local lowered_of = 3         -- corrections that count after it was lowered: it may have been noise
 local average_of = 10        -- corrections: fewer would be noise
 local over_most = 1.2        -- of the promise: as much is left alone, for it may be noise
-local tried = 3              -- corrections of a way, and it is compared
+local tried = 3              -- corrections of a way, and it is compared; one, if it is
+local much_worse = 1 / 2     -- worth so much less than the best, and not kept up longer
 local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each, until another way is in force
@@ -73,7 +74,7 @@ end
 local function choose(s, usable)
   local way = s.ways[s.at]
   s.corrections, s.turns, way.left = s.corrections + 1, s.turns + 1, s.corrections
-  if s.turns < tried then return end
+  if s.turns < tried and worth(s, s.at) >= worth(s, s.best) * much_worse then return end
   local better = worth(s, s.at) > worth(s, s.best) * clearly
   if better and way.turns < sure then return end
   if better and s.ways[s.best].turns < sure then return go(s, s.best) end
