@@ -39,7 +39,7 @@ local long_us = 400000    -- too many slow runs hold best effort back for so lon
 local state = {}          -- by priority: its ways, what was read at the last correction, and
                           -- how long those above had been idle as the pause began (pause_us)
 for q = 0, 9 do
-  state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, last_run = 0,
+  state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, takes = true, last_run = 0,
                last_run_us = -huge, at_us = 0, idle_us = 0, pause_us = 0, work_us = 0, runs = 0,
                took_us = 0, alone_us = 0, pauses_us = 0, slow = 0, slow_of = 0, slower = huge }
 end
@@ -109,18 +109,20 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
-      local q, us, most, at_us = k.priority, k.predicted_us, p.quantum_us, now_us()
-      local s = state[q]
+      local q, us, most, s = k.priority, k.predicted_us, p.quantum_us, state[k.priority]
       local inflight = max(g.inflight_us, k.client.inflight_us)  -- in long pauses the first is 0
+      local at_us = now_us()
       measure(s, g, k, at_us, p)
-      local blind = at_us - s.last_run_us >= blind_us
-      local step = STEPS[s.ways.at]
+      local blind, step = at_us - s.last_run_us >= blind_us, STEPS[s.ways.at]
       if blind or step.sets and not k.fenceable then step = STEPS[PAUSES] end
       local owed_us = blind and huge or ways.owed(s.ways, at_us)
       if g:comparing(q) then return IDLE, "a run is timed alone" end
       local busy, idle_us = g:busy(q), g:idle_us(q)
-      if busy and s.pause_us ~= idle_us and owed_us ~= huge then above.gate(g, q, long_us) end
-      if busy then s.pause_us = idle_us end
+      if busy and s.pause_us ~= idle_us then
+        if owed_us ~= huge then above.gate(g, q, long_us) end
+        s.pause_us, s.takes = idle_us, ways.takes_pause(s.ways)
+      end
+      if step.busy == NONE and not blind then owed_us = s.takes and huge or 0 end
       local where = busy and step.busy or step.pause
       local early_us = k.client.held ~= "device" and s.pause_us + settle_us - idle_us or 0
       if g:gap_us(q) == huge and idle_us - s.pause_us >= long_us then

@@ -1,6 +1,8 @@
 -- ways.lua: of several ways to let best effort go, the one that gives it most within a promise.
 --
--- Each way has a rate, the part of the time that best effort may take by it: 1 is all that it can.
+-- Each way has a rate, the part of the time, or of the pauses, that best effort may take by it: 1
+-- is all. It takes some pauses whole, because however long it is at work in one, those above wait
+-- for one kernel, and find the caches full of its data.
 -- What a way costs those above is measured, and corrects its rate until it costs what was promised
 -- or less. The first choice is in force. Each other way is tried against what is in force until it
 -- is clearly better, which takes many measurements, or is not, which takes few. A way that was no
@@ -34,8 +36,8 @@ local paused_us = 2000       -- nobody asked for longer than that: it wanted not
 -- `first`: the way that is in force until another is clearly better.
 local function new(count, first)
   local s = { first = first, at = first, best = first, turns = 0, corrections = 0,
-              try_after = try_every, owed_us = 0, seen_us = 0, bounds_slow = false,
-              slow_left = 0, ways = {} }
+              try_after = try_every, owed_us = 0, seen_us = 0, pauses = 0,
+              bounds_slow = false, slow_left = 0, ways = {} }
   for i = 1, count do
     s.ways[i] = { rate = rate_first, turns = 0, of = 0, begins = true, got = 0, over = 0, slow = 0,
                   left = 0 }
@@ -132,6 +134,15 @@ local function owed(s, at_us)
   return s.owed_us
 end
 
+-- A pause of those above begins: whether best effort may take it.
+local function takes_pause(s)
+  if in_debt(s) then return false end
+  s.pauses = s.pauses + s.ways[s.at].rate
+  local takes = s.pauses >= 1
+  if takes then s.pauses = s.pauses - 1 end
+  return takes
+end
+
 local function charge(s, us) s.owed_us = max(s.owed_us - us, -debt_us) end
 
 -- What was seen is enough to correct by. Of a way that begins less is: its first steps are doubled.
@@ -141,4 +152,5 @@ local function due(s, alone_us, runs, over_us)
   return alone_us >= correct_us * part and enough or over_us >= lost_us
 end
 
-return { new = new, correct = correct, owed = owed, charge = charge, due = due }
+return { new = new, correct = correct, owed = owed, takes_pause = takes_pause, charge = charge,
+         due = due }
