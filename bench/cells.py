@@ -6,6 +6,7 @@
 """
 
 import json
+import math
 import sys
 from pathlib import Path
 from statistics import fmean, median
@@ -22,13 +23,44 @@ WAYS = {"timeslice": "time-slicing", "mps": "MPS", "mps+priority": "MPS + client
         "auto:daemon.gates=false@mps": "`auto`, MPS, asking"}
 FREE = ("timeslice", "mps", "mps+priority", "mps:25", "split")  # without heddle
 TAIL_MAX = 1.10  # of H, with which a row counts as kept
+P99_REQUESTS = 300  # fewer tell no p99
 
 
 def figure(found):
     return None if found is None else found.get("value", "few")
 
 
-def cell_of(result):
+def p99_of(results, h, row):
+    """H's p99 over alone, of all requests in several results of one pair."""
+    alone = f"alone/{h}" + ("@mps" if row.startswith("mps") or "@mps" in row else "")
+
+    def p99(name):
+        us = sorted(us for result in results for block in result["raw"] if block["row"] == name
+                    for us in block["jobs"][h]["us"])
+        return us[math.ceil(0.99 * len(us)) - 1] if len(us) >= P99_REQUESTS else None
+    ours, theirs = p99(row), p99(alone)
+    return round(ours / theirs, 4) if ours and theirs else "few"
+
+
+def cell_of(results):
+    """Of several results of one pair, as on several hosts: the medians of their figures, and the
+    p99 of all requests."""
+    found = [cell_of_one(result) for result in results]
+    if len(found) == 1:
+        return found[0]
+    h = next(job["name"] for job in results[0]["jobs"] if job["role"] == "latency")
+    rows = {}
+    for name in {name: None for cell in found for name in cell["rows"]}:
+        with_it = [i for i, cell in enumerate(found) if name in cell["rows"]]
+        mine = [found[i]["rows"][name] for i in with_it]
+        rows[name] = {key: median(values) for key in {key: None for row in mine for key in row}
+                      if (values := told(row.get(key) for row in mine))}
+        rows[name] |= {"p99": p99_of([results[i] for i in with_it], h, name),
+                       "requests": sum(row["requests"] for row in mine)}
+    return found[0] | {"rows": rows}
+
+
+def cell_of_one(result):
     """{row: figures} of a result, and what it is of. L is all batch jobs together."""
     h = next(job["name"] for job in result["jobs"] if job["role"] == "latency")
     others = [job["name"] for job in result["jobs"] if job["role"] == "batch"]
@@ -105,6 +137,8 @@ def summary(name, loads):
         header += [f"load {load_:g}, {len(found)} pairs: H's tail", "worst", "L"]
     rows = []
     for way, label in WAYS.items():
+        if not any(way in ways for found in of.values() for ways in found):
+            continue
         line = [label]
         for found in of.values():
             mine = [ways.get(way, {}) for ways in found]
@@ -169,7 +203,7 @@ def tables():
 
 def main():
     results = {path.stem: json.loads(path.read_text()) for path in map(Path, sys.argv[1:])}
-    found = {name: cell_of(result) for name, result in results.items()}
+    found = {name: cell_of([result]) for name, result in results.items()}
     whence = sorted({"simulated: no measurement" if result["mode"] == "simulated" else result["gpu"]
                      for result in results.values()})
     print(each(found), lost(found), *whence, sep="\n\n")

@@ -12,6 +12,7 @@ raw result there, sees that the tables are right, and calls this.
 """
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
@@ -96,12 +97,13 @@ def whence_of(results):
 
 
 def celled(name, results):
-    """What is kept of results as cells. Simulated ones are no measurement."""
-    whence = {key: ", ".join(of) for key, of in whence_of(results).items()}
+    """What is kept of {pair: its results} as cells. Simulated ones are no measurement."""
+    each = dict(enumerate(itertools.chain(*results.values())))
+    whence = {key: ", ".join(of) for key, of in whence_of(each).items()}
     if whence["mode"] != "real":
         raise ValueError("simulated results are kept in no table")
     return {"benchmark": name, **whence,
-            "cells": {pair: cells.cell_of(result) for pair, result in results.items()}}
+            "cells": {pair: cells.cell_of(of) for pair, of in results.items()}}
 
 
 def reported(results, text):
@@ -151,7 +153,9 @@ def main():
     options = parser.parse_args()
     try:
         if options.cells:
-            results = {path.stem: json.loads(path.read_text()) for path in options.results}
+            results = {}
+            for path in options.results:
+                results.setdefault(path.stem, []).append(json.loads(path.read_text()))
             report.write(celled(options.cells, results), md.RESULTS / f"{options.cells}.json")
             return
         if options.table:

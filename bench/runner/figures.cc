@@ -402,6 +402,7 @@ Json to_json(const Block& block) {
     out["exceeded_us_max"] = rounded(block.exceeded_us_max);
     out["exceeded_by"] = block.exceeded_by;
   }
+  if (!block.said.is_null()) out["said"] = block.said;
   return out;
 }
 
@@ -423,6 +424,7 @@ Block block_from(const Json& json) {
   block.added_us_max = json.value("added_us_max", 0.0);
   block.exceeded_us_max = json.value("exceeded_us_max", 0.0);
   block.exceeded_by = json.value("exceeded_by", Json());
+  block.said = json.value("said", Json());
   return block;
 }
 

@@ -29,6 +29,7 @@ struct Block {
   double added_us_max = 0;  // what it states that others may add to a gap; 0: nothing, or unbounded
   double exceeded_us_max = 0;  // by how much it saw that exceeded at most, so far, if it did here
   Json exceeded_by = nullptr;  // by which launch, as heddle status has it
+  Json said = nullptr;         // its verdicts and trace lines so far, as heddle status has them
 };
 Json to_json(const Block& block);
 Block block_from(const Json& json);

@@ -83,6 +83,10 @@ void Watch::end(Block& out) {
   }
   const Json status = daemon_.status();
   for (const Json& device : status.value("devices", Json::array())) {
+    const Json policy = device.value("policy", Json::object());
+    if (policy.contains("said")) {
+      out.said = {{"verdicts", policy["said"]}, {"trace", policy["trace"]}};
+    }
     for (const Json& bound : device.value("bounds", Json::array())) {
       const Json& added = bound["added_us_max"];
       if (added.is_number()) out.added_us_max = std::max(out.added_us_max, added.get<double>());

@@ -201,6 +201,8 @@ class SimulatedGpu(Runner):
         self.assertGreater(managed["decisions_per_s"]["value"], 0)
         self.assertEqual(managed["faults"]["value"], 0)
         self.assertGreater(managed["added_us_max"], 0, "the bound is told")
+        said = [block["said"] for block in result["raw"] if block["row"] == "gapfill@mps"]
+        self.assertTrue(said and all(of["verdicts"] for of in said), "what the policy said is kept")
         self.assertTrue(0 < managed["daemon_cpu"]["value"] < 2)
         self.assertTrue(0 <= managed["jobs"]["filler"]["shim_cpu"]["value"] < 2)
         self.assertEqual([m["row"] for m in result["missing"]], ["energy"])

@@ -42,7 +42,7 @@ class Cells(unittest.TestCase):
         md.RESULTS = Path(folder.name)
 
     def keep(self, **results):
-        kept = keep.celled("beside_training", results)
+        kept = keep.celled("beside_training", {pair: [of] for pair, of in results.items()})
         (md.RESULTS / "beside_training.json").write_text(json.dumps(kept))
 
     def test_nothing_is_shown_of_what_is_not_measured(self):
@@ -59,24 +59,37 @@ class Cells(unittest.TestCase):
         self.assertIn("| `auto`, MPS | 1.06 | 1.08 | 0.45 | – | – | – |", table)
 
     def test_the_best_split_is_the_one_with_most_best_effort_that_keeps_the_tail(self):
-        cell = cells.cell_of(result(split_to_25=row(1.05, 0.2), split_to_50=row(1.09, 0.4),
-                                    split_to_75=row(1.3, 0.6)))
+        cell = cells.cell_of([result(split_to_25=row(1.05, 0.2), split_to_50=row(1.09, 0.4),
+                                     split_to_75=row(1.3, 0.6))])
         self.assertEqual(cells.ways_of(cell)["split"]["l"], 0.4)
-        cell = cells.cell_of(result(split_to_50=row(1.2, 0.4), split_to_75=row(1.3, 0.6)))
+        cell = cells.cell_of([result(split_to_50=row(1.2, 0.4), split_to_75=row(1.3, 0.6))])
         self.assertEqual(cells.ways_of(cell)["split"]["p99"], 1.2)
 
     def test_a_tail_of_few_requests_is_that_of_tokens(self):
         few = row({"few": 20}, 0.5, tbt_p99_over_alone=value(1.03),
                   ttft_p90_over_alone={"few": 20})
-        cell = cells.cell_of(result(mps=few, auto_at_mps=row({"few": 20}, 0.5)))
+        cell = cells.cell_of([result(mps=few, auto_at_mps=row({"few": 20}, 0.5))])
         self.assertEqual(cell["rows"]["mps"]["p99"], "few")
         tails = {way: of["tail"] for way, of in cells.ways_of(cell).items()}
         self.assertEqual(tails, {"mps": 1.03, "auto@mps": None})
 
+    def test_several_results_of_a_pair_are_pooled(self):
+        def measured(l, us):
+            blocks = [{"row": name, "jobs": {"H": {"us": of}}}
+                      for name, of in (("alone/H@mps", [100] * 200), ("auto@mps", us))]
+            return result(auto_at_mps=row({"few": 200}, l)) | {"raw": blocks}
+        # Of 400 requests the fifth slowest: the first result has three of those, the second two.
+        pooled = cells.cell_of([measured(0.2, [110] * 197 + [300] * 3),
+                                measured(0.4, [120] * 198 + [150] * 2)])["rows"]["auto@mps"]
+        self.assertEqual((pooled["p99"], pooled["requests"]), (1.5, 800))
+        self.assertAlmostEqual(pooled["l"], 0.3)
+        once = result(auto_at_mps=row({"few": 200}, 0.4)) | {"raw": []}
+        self.assertEqual(cells.cell_of([once, once])["rows"]["auto@mps"]["p99"], "few")
+
     def test_the_tails_of_a_pair_are_of_one_figure(self):
         tokens = {"tbt_p99_over_alone": value(1.03), "ttft_p90_over_alone": value(1.06)}
-        cell = cells.cell_of(result(mps=row({"few": 20}, 0.5, **tokens),
-                                    auto_at_mps=row(1.4, 0.5, **tokens)))
+        cell = cells.cell_of([result(mps=row({"few": 20}, 0.5, **tokens),
+                                     auto_at_mps=row(1.4, 0.5, **tokens))])
         self.assertEqual([of["tail"] for of in cells.ways_of(cell).values()], [1.06, 1.06])
 
     def test_what_was_not_measured_is_counted_and_no_zero(self):
