@@ -33,11 +33,11 @@ local settle_us = 100     -- a request that waited for the one before it begins 
 local slow_part = 0.01    -- of the runs may be slow: longer than their slowdown_p99_max, or else
 local tail_times = 2      -- by p99_pct, or else by so many times what was promised of the mean
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
-local long_us = 400000    -- too many slow runs hold best effort back for so long of a pause: less
-                          -- than is taken for a stall
+local long_us = 400000    -- best effort that is limited waits in so long of a pause: less than is
+                          -- taken for a stall
 
-local state = {}          -- by priority: its ways, what was read at the last correction, and
-                          -- how long those above had been idle as the pause began (pause_us)
+local state = {}          -- by priority: its ways, what was read at the last correction, how long
+                          -- those above had been idle as the pause began, and whether it takes it
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, takes = true, last_run = 0,
                last_run_us = -huge, at_us = 0, idle_us = 0, pause_us = 0, work_us = 0, runs = 0,

@@ -1,8 +1,8 @@
 -- ways.lua: of several ways to let best effort go, the one that gives it most within a promise.
 --
--- Each way has a rate, the part of the time, or of the pauses, that best effort may take by it: 1
--- is all. It takes some pauses whole, because however long it is at work in one, those above wait
--- for one kernel, and find the caches full of its data.
+-- Each way has a rate: 1 is all that best effort can take by it. Beside those above it has that
+-- part of the time. Of their pauses it has that part, each of them whole: however long it is at
+-- work in one, they wait for one kernel, and find the caches full of its data.
 -- What a way costs those above is measured, and corrects its rate until it costs what was promised
 -- or less. The first choice is in force. Each other way is tried against what is in force until it
 -- is clearly better, which takes many measurements, or is not, which takes few. A way that was no
@@ -19,8 +19,8 @@ local lower_most, raise_most = 1 / 8, 2  -- at a time: what is lost comes back a
 local lowered_of = 3         -- corrections that count after it was lowered: it may have been noise
 local average_of = 10        -- corrections: fewer would be noise
 local over_most = 1.2        -- of the promise: as much is left alone, for it may be noise
-local tried = 3              -- corrections of a way, and it is compared; one, if it is
-local much_worse = 1 / 2     -- worth so much less than the best, and not kept up longer
+local tried = 3              -- corrections of a way, and it is compared
+local much_worse = 1 / 2     -- of what the best is worth: below that one correction is enough
 local sure = 8               -- and it takes the place of another
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each, until another way is in force
