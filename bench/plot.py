@@ -7,7 +7,8 @@
     heddle-bench plot RESULT.json... --kind cdf --out F.svg     iteration times, a line a row
     heddle-bench plot FILE.trace --kind timeline --out F.svg    who was on the GPU when, and why
 
-Results are those of `heddle-bench run`, on any --device; several give a panel each. Traces are
+Results are those of `heddle-bench run`, on any --device; several give a panel each. Cells that
+keep.py kept of them do for the frontier. Traces are
 those of `heddle record`, or what `heddle trace export --perfetto` made of them (.json, .json.gz).
 Needs matplotlib, which nothing else here does.
 
@@ -21,6 +22,7 @@ timeline  a lane a client. Dark: its kernels on the GPU, starts reconstructed as
 """
 
 import argparse
+import json
 import math
 import os
 import re
@@ -29,6 +31,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import cells
 from harness import traces
 from harness.report import ResultError, load
 from harness.traces import ASKS, GAPS
@@ -76,6 +79,8 @@ def origin(result):
     """Where the figures come from, in words that a reader of the picture alone needs."""
     last = result["sessions"][-1]
     where = result["gpu"]
+    if "kept" in result:
+        return f"{where}; commits {last['commit']}, {last['date'][:10]}"
     if result["mode"] == "simulated":
         where = ("simulated GPU" if where == "simulated" else where) + ": every figure is simulated"
     else:
@@ -282,11 +287,25 @@ def together(results, paths, figure):
     return results[0] | {"name": f"{len(results)} results", "figures": figures, "mode": mode}
 
 
+def results_of(path):
+    """Of a file, each with its path: a result of heddle-bench run, or the cells kept of several."""
+    try:
+        document = json.loads(Path(path).read_text())
+    except (OSError, ValueError):
+        document = {}
+    if isinstance(document, dict) and "cells" in document:
+        return [(cells.result_of(pair, document), path) for pair in document["cells"]]
+    return [(load(path), path)]
+
+
 def draw_results(options):
     try:
-        results = [load(path) for path in options.files]
+        found = [each for path in options.files for each in results_of(path)]
     except ResultError as error:
         refuse(error)
+    results, options.files = map(list, zip(*found))
+    if options.kind != "frontier" and not all("raw" in result for result in results):
+        refuse("cells have no iterations; name the results of heddle-bench run")
     styles, lines, handles = Styles(results), captions(results), {}
     if options.together:
         results = [together(results, options.files, options.figure)]
