@@ -32,16 +32,16 @@ local settle_us = 100     -- a request that waited for the one before it begins 
                           -- core waits for that
 local slow_part = 0.01    -- of the runs may be slow: longer than their slowdown_p99_max, or else
 local tail_times = 2      -- by p99_pct, or else by so many times what was promised of the mean
-local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 local long_us = 400000    -- best effort that is limited waits in so long of a pause: less than is
                           -- taken for a stall
 
 local state = {}          -- by priority: its ways, what was read at the last correction, how long
                           -- those above had been idle as the pause began, and whether it takes it
 for q = 0, 9 do
-  state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, takes = true, last_run = 0,
-               last_run_us = -huge, at_us = 0, idle_us = 0, pause_us = 0, work_us = 0, runs = 0,
-               took_us = 0, alone_us = 0, pauses_us = 0, slow = 0, slow_of = 0, slower = huge }
+  state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, queue_until_us = 0,
+               takes = true, last_run = 0, last_run_us = -huge, at_us = 0, idle_us = 0,
+               pause_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0,
+               slow = 0, slow_of = 0, slower = huge }
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -65,10 +65,9 @@ local function measure(s, g, k, at_us, p)
   local idle_us, work_us, all_us = g:idle_us(q), work_of(g, q), at_us - s.at_us
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
-    local part = min(1, all_us / min(load_us, at_us - s.first_us))
-    s.load = s.load + (1 - (idle_us - s.idle_us) / all_us - s.load) * part
+    promise.follow_load(s, idle_us - s.idle_us, all_us, at_us)
     local allowed, promised, tail = promise.allowed(
-      g, q, alone / count, s.load, p.slowdown_pct / 100, STEPS[s.ways.at].busy == NONE)
+      g, q, alone / count, s, p.slowdown_pct / 100, STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
     ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,

@@ -3,8 +3,18 @@
 local min, max = math.min, math.max
 local slo_part = 0.5      -- of what slo_ms leaves: the mean is held, and the tail is longer
 local least = 0.01        -- a promise that nothing can keep lets so much in: nobody starves
-local queue_most = 0.97   -- busier than that it has no queue of requests, but one after the other
+local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
+local queue_most = 0.97   -- busier than that it has no queue of requests, but one after the other;
+local queue_us = 60000000 -- or it has a queue that is full, if it was less busy not so long ago
 local queue_part = 0.2    -- of the promise at least: less could not be told from noise
+
+-- Follows the load of those above, who were idle so long of the `all_us` before `at_us`.
+local function follow_load(s, idle_us, all_us, at_us)
+  local part = min(1, all_us / min(load_us, at_us - s.first_us))
+  s.load = s.load + (1 - idle_us / all_us - s.load) * part
+  if s.load < queue_most then s.queue_until_us = at_us + queue_us end
+  s.queues = at_us < s.queue_until_us
+end
 
 -- Of one client whose runs take so long alone.
 local function of(c, alone_us, default)
@@ -15,21 +25,22 @@ local function of(c, alone_us, default)
   return default
 end
 
--- The strictest of all above `q` that are at work. A promise is of requests, from their arrival;
+-- The strictest of all above `q` that are at work; `s` has followed their load. A promise is of requests, from their arrival;
 -- what is measured are runs. Where runs take a little longer, requests take `queued` times as much
 -- longer: that of a queue with Poisson arrivals and equal runs (M/D/1). `first`: a run takes longer
 -- only where none was just before it; then those that wait behind it wait no longer than it did.
 -- Second: what was promised of requests. Third: whether a rule promises any of them a tail.
-local function allowed(g, q, alone_us, load, default, first)
+local function allowed(g, q, alone_us, s, default, first)
   local strictest, tail = math.huge, false
   for c in g:clients() do
     if c.active and c.priority < q then strictest = min(strictest, of(c, alone_us, default)) end
     tail = tail or c.priority < q and c.slowdown_p99_max > 0
   end
   if strictest == math.huge then strictest = default end
-  if load > queue_most then return strictest, strictest, tail end
+  if not s.queues then return strictest, strictest, tail end
+  local load = min(s.load, queue_most)
   local queued = first and 2 / (2 - load) or 1 + load / ((1 - load) * (2 - load))
   return strictest * max(queue_part, 1 / queued), strictest, tail
 end
 
-return { allowed = allowed }
+return { follow_load = follow_load, allowed = allowed }

@@ -60,8 +60,9 @@ std::string name_of(const ::testing::TestParamInfo<Mutation>& info) {
 class PolicyMutation : public ::testing::TestWithParam<Mutation> {
  protected:
   std::string error_of(const std::string& test) {
-    const std::string stem = fs::path(GetParam().policy).stem().string() + "_";
-    for (const fs::path& file : fs::directory_iterator(directory_)) {
+    const fs::path policy = directory_ / GetParam().policy;
+    const std::string stem = policy.stem().string() + "_";
+    for (const fs::path& file : fs::directory_iterator(policy.parent_path())) {
       const std::string name = file.filename().string();
       if (!name.starts_with(stem) || !name.ends_with("_test.lua")) continue;
       const auto results = run_policy_test_file(file.string(), test);
