@@ -25,11 +25,12 @@ local function of(c, alone_us, default)
   return default
 end
 
--- The strictest of all above `q` that are at work; `s` has followed their load. A promise is of requests, from their arrival;
--- what is measured are runs. Where runs take a little longer, requests take `queued` times as much
--- longer: that of a queue with Poisson arrivals and equal runs (M/D/1). `first`: a run takes longer
--- only where none was just before it; then those that wait behind it wait no longer than it did.
--- Second: what was promised of requests. Third: whether a rule promises any of them a tail.
+-- The strictest of all above `q` that are at work; `s` has followed their load. A promise is of
+-- requests from their arrival; what is measured are runs. Where runs take a little longer, requests
+-- take `queued` times as much longer: that of a queue with Poisson arrivals and equal runs (M/D/1).
+-- `first`: a run takes longer only where none was just before it; then those that wait behind it
+-- wait no longer than it did. Second: what was promised of requests. Third: whether a rule promises
+-- any of them a tail.
 local function allowed(g, q, alone_us, s, default, first)
   local strictest, tail = math.huge, false
   for c in g:clients() do
