@@ -193,22 +193,6 @@ def lost(found):
     return "\n".join(lost_ + apart) or NO_RESULT
 
 
-def result_of(pair, document):
-    """A cell as plot.py has results. Who measured it is H; all its batch jobs together are L."""
-    def of(value):
-        return {"few": 0} if value == "few" else {"value": value, "lo": value, "hi": value}
-    rows = document["cells"][pair]["rows"]
-    figures = {row: {"jobs": {"H": {OF_H[key]: of(kept[key]) for key in ("mean", "p99")
-                                    if key in kept},
-                              "L": {"per_s_over_alone": of(kept["l"])}}}
-               for row, kept in rows.items() if "l" in kept}
-    return {"kept": True, "name": pair, "mode": document["mode"], "gpu": document["gpu"],
-            "sessions": [{"commit": document["commit"], "date": document["date"]}],
-            "jobs": [{"name": "H", "role": "latency"}, {"name": "L", "role": "batch"}],
-            "rows": [{"name": row, "policy": "builtin" if row in FREE else row} for row in figures],
-            "figures": figures}
-
-
 def tables():
     """The front page shows nothing of what is not measured."""
     names = ("beside_training", "graphs_beside_graphs", "online_offline", "long_kernels")

@@ -31,7 +31,6 @@ import sys
 import textwrap
 from pathlib import Path
 
-import cells
 from harness import traces
 from harness.report import ResultError, load
 from harness.traces import ASKS, GAPS
@@ -287,6 +286,26 @@ def together(results, paths, figure):
     return results[0] | {"name": f"{len(results)} results", "figures": figures, "mode": mode}
 
 
+def kept_result(pair, document):
+    """A cell as a result. The latency-critical job is H; all batch jobs together are L."""
+    rows = {name: row for name, row in document["cells"][pair]["rows"].items() if "l" in row}
+
+    def figure(value):
+        told = isinstance(value, (int, float))
+        return {"value": value, "lo": value, "hi": value} if told else {"few": 0}
+    figures = {}
+    for name, row in rows.items():
+        h = {f"{key}_over_alone": figure(row.get(key)) for key in ("mean", "p99")}
+        figures[name] = {"jobs": {"H": h, "L": {"per_s_over_alone": figure(row["l"])}}}
+    baselines = {"timeslice", "mps", "split"}
+    return {"kept": True, "name": pair, "mode": document["mode"], "gpu": document["gpu"],
+            "sessions": [{"commit": document["commit"], "date": document["date"]}],
+            "jobs": [{"name": "H", "role": "latency"}, {"name": "L", "role": "batch"}],
+            "rows": [{"name": name, "policy": "builtin" if re.split("[:@+]", name)[0] in baselines
+                      else name} for name in rows],
+            "figures": figures}
+
+
 def results_of(path):
     """Of a file, each with its path: a result of heddle-bench run, or the cells kept of several."""
     try:
@@ -294,7 +313,7 @@ def results_of(path):
     except (OSError, ValueError):
         document = {}
     if isinstance(document, dict) and "cells" in document:
-        return [(cells.result_of(pair, document), path) for pair in document["cells"]]
+        return [(kept_result(pair, document), path) for pair in document["cells"]]
     return [(load(path), path)]
 
 

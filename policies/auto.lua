@@ -24,19 +24,18 @@ local STEPS = {
 }
 local PAUSES = 4          -- as the built-in does: in force until another way is clearly better
 for _, step in ipairs(STEPS) do
-  step.spent, step.early = step.why .. "; its share is used up", step.why .. "; this one just began"
+  step.spent, step.early = step.why .. "; not in this one", step.why .. "; this one just began"
 end
 local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen
-local settle_us = 100     -- a request that waited for the one before it begins sooner; at gates the
-                          -- core waits for that
+local settle_us = 100     -- a request that waited for the one before it begins sooner
 local slow_part = 0.01    -- of the runs may be slow: longer than their slowdown_p99_max, or else
 local tail_times = 2      -- by p99_pct, or else by so many times what was promised of the mean
 local long_us = 400000    -- best effort that is limited waits in so long of a pause: less than is
                           -- taken for a stall
 
-local state = {}          -- by priority: its ways, what was read at the last correction, how long
-                          -- those above had been idle as the pause began, and whether it takes it
+local state = {}          -- by priority: what was read at the last correction; how long those above
+                          -- had been idle as they last worked; whether it takes their next pause
 for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, queue_until_us = 0,
                takes = true, last_run = 0, last_run_us = -huge, at_us = 0, idle_us = 0,
@@ -104,6 +103,8 @@ return policy {
       ways.charge(state[k.priority].ways, k.by_credit_us)
       return queue.insert("be", k, k.priority)
     end,
+    client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
+
 
     dispatch = function(g, p)
       local k = queue.peek("be")
@@ -123,7 +124,7 @@ return policy {
       end
       if step.busy == NONE and not blind then owed_us = s.takes and huge or 0 end
       local where = busy and step.busy or step.pause
-      local early_us = k.client.held ~= "device" and s.pause_us + settle_us - idle_us or 0
+      local early_us = s.pause_us + settle_us - idle_us
       if g:gap_us(q) == huge and idle_us - s.pause_us >= long_us then
         where, owed_us = ALL, huge
       elseif step.busy == NONE and where == ALL and early_us > 0 then

@@ -15,7 +15,7 @@ local function beside(t, with)
   s:run(100000)
   local alone_us = s:stats("lc").mean_us
   s:loop { client = "be", us = us, blocks = blocks, launches = 100 }
-  s:run(with.learn_us or 2500000)
+  s:run(with.learn_us or 7500000)
   local lc, be, from = s:stats("lc"), s:stats("be"), #s:log()
   s:run(1000000)
   local lc_now, be_now, sms, verdicts = s:stats("lc"), s:stats("be"), {}, 0
@@ -257,4 +257,18 @@ test("a verdict says which step is in force", function(t)
   s:launch { client = "lc", us = 5000, blocks = 264, sync = true }
   s:launch { client = "be", us = 100, at = 100 }
   s:at(150):expect { running = "lc", waiting = "be", verdict = IDLE, reason = "step 4: pauses" }
+end)
+
+test("who left has no pause that best effort waits for", function(t)
+  local s = t.sim { policy = "auto.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9, gates = true }
+  s:loop { client = "lc", us = 3000, blocks = 264, gap_us = 12000 }
+  s:loop { client = "be", us = 10000, blocks = 264, launches = 50 }
+  s:run(12000000)
+  s:remove("lc")
+  local before = s:stats("be").launches
+  s:run(100000)
+  local launches = s:stats("be").launches - before
+  t.ok(launches > 6, "launches in 0.1 s: " .. launches)
 end)

@@ -31,16 +31,17 @@ local function train(s, phases, seed)
   end
 end
 
--- Requests of so many kernels. Returns when they arrive.
-local function serve(s, kernels, seed)
+-- Requests of so many kernels; with a `load` each is waited for. Returns when they arrive.
+local function serve(s, kernels, seed, load)
   local draw, scatter, at, arrivals = random(11 * seed), random(13 * seed), FROM_US, {}
   s:client { name = "service", priority = 0 }
   while at < UNTIL_US do
-    at = at - RUN_US / LOAD * math.log(draw())
+    at = at - RUN_US / (load or LOAD) * math.log(draw())
     arrivals[#arrivals + 1] = at
     local us = RUN_US / kernels * (1 + SCATTER * (2 * scatter() - 1))
     for i = 1, kernels do
-      s:launch { client = "service", us = us, blocks = 264, at = at, sync = i == kernels }
+      s:launch { client = "service", us = us, blocks = 264, at = at,
+                 sync = load ~= nil or i == kernels }
     end
   end
   return arrivals
@@ -48,9 +49,9 @@ end
 
 -- The mean and the p99 of requests from their arrivals, and the part of the time that training's
 -- kernels take.
-local function measure(t, policy, kernels, seed, phases)
+local function measure(t, policy, kernels, seed, phases, load)
   local s = t.sim { policy = policy, mps = true }
-  local arrivals = serve(s, kernels, seed)
+  local arrivals = serve(s, kernels, seed, load)
   if policy then train(s, phases, seed) end
   s:run(UNTIL_US)
   local n, took, sum_us, trained_us = 0, {}, 0, 0
@@ -107,3 +108,11 @@ for name, cell in pairs {
     t.ok(trained >= cell.part * most, "training has " .. trained .. " of " .. most)
   end)
 end
+
+test("short kernels keep out of the time between kernels that are waited for", function(t)
+  local alone_us = measure(t, nil, 10, 3, nil, 0.7)
+  local mean_us, _, trained = measure(t, "auto.lua", 10, 3, { { 200, 100, 100 } }, 0.7)
+  print(string.format("auto.lua: mean %.3f of alone, training %.3f", mean_us / alone_us, trained))
+  t.below(mean_us / alone_us, 1.03, "the mean of alone")
+  t.ok(trained > 0.25, "training has " .. trained)
+end)

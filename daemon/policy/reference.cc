@@ -129,7 +129,7 @@ constexpr Entry kClientDocs[] = {
     {"c.lease", "c:lease(for_us)", "",
      "changes its window at once, as `LEASE`; with `for_us` for so long, a second at most"},
     {"c.window", "c:window(us, for_us)", "",
-     "the same as `WINDOW, us`; with `for_us` it has at least that, for so long"},
+     "the same as `WINDOW, us`; with `for_us` it has at least that, for so long; 0: none"},
     {"c.gate", "c:gate(for_us)", "", "the same as `GATE`, for good or for so long"},
     {"c.launch_priority", "c:launch_priority(n)", "",
      "what its launches carry, -5 (first) to 0; nil: the built-in's"},

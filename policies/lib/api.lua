@@ -90,7 +90,7 @@
 ---@field active boolean # it has work, or had some within `idle_us`
 ---@field profiled boolean # its task's measurement is over
 ---@field lease fun(self: Client, for_us) # changes its window at once, as `LEASE`; with `for_us` for so long, a second at most
----@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it has at least that, for so long
+---@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it has at least that, for so long; 0: none
 ---@field gate fun(self: Client, for_us) # the same as `GATE`, for good or for so long
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels

@@ -5,7 +5,8 @@ local slo_part = 0.5      -- of what slo_ms leaves: the mean is held, and the ta
 local least = 0.01        -- a promise that nothing can keep lets so much in: nobody starves
 local load_us = 3000000   -- the load is the mean of so long: bursts are part of it
 local queue_most = 0.97   -- busier than that it has no queue of requests, but one after the other;
-local queue_us = 60000000 -- or it has a queue that is full, if it was less busy not so long ago
+local queue_us = 60000000 -- or it has a queue that is full, if it was less busy not so long ago,
+local known_us = 5000000  -- or is not known for long
 local queue_part = 0.2    -- of the promise at least: less could not be told from noise
 
 -- Follows the load of those above, who were idle so long of the `all_us` before `at_us`.
@@ -13,7 +14,7 @@ local function follow_load(s, idle_us, all_us, at_us)
   local part = min(1, all_us / min(load_us, at_us - s.first_us))
   s.load = s.load + (1 - idle_us / all_us - s.load) * part
   if s.load < queue_most then s.queue_until_us = at_us + queue_us end
-  s.queues = at_us < s.queue_until_us
+  s.queues = at_us < max(s.queue_until_us, s.first_us + known_us)
 end
 
 -- Of one client whose runs take so long alone.
@@ -28,9 +29,9 @@ end
 -- The strictest of all above `q` that are at work; `s` has followed their load. A promise is of
 -- requests from their arrival; what is measured are runs. Where runs take a little longer, requests
 -- take `queued` times as much longer: that of a queue with Poisson arrivals and equal runs (M/D/1).
--- `first`: a run takes longer only where none was just before it; then those that wait behind it
--- wait no longer than it did. Second: what was promised of requests. Third: whether a rule promises
--- any of them a tail.
+-- `first`: only a run that had none just before it takes longer, and all that wait behind it wait
+-- as much longer. That is right for delays that are short beside a run. Second: what was promised
+-- of requests. Third: whether a rule promises any of them a tail.
 local function allowed(g, q, alone_us, s, default, first)
   local strictest, tail = math.huge, false
   for c in g:clients() do

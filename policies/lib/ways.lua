@@ -2,7 +2,7 @@
 --
 -- Each way has a rate: 1 is all that best effort can take by it. Beside those above it has that
 -- part of the time. Of their pauses it has that part, each of them whole: however long it is at
--- work in one, they wait for one kernel, and find the caches full of its data.
+-- work in one, they wait for what is in flight at its end, and find the caches full of its data.
 -- What a way costs those above is measured, and corrects its rate until it costs what was promised
 -- or less. The first choice is in force. Each other way is tried against what is in force until it
 -- is clearly better, which takes many measurements, or is not, which takes few. A way that was no
@@ -134,7 +134,7 @@ local function owed(s, at_us)
   return s.owed_us
 end
 
--- A pause of those above begins: whether best effort may take it.
+-- Whether best effort may take the next pause of those above.
 local function takes_pause(s)
   if in_debt(s) then return false end
   s.pauses = s.pauses + s.ways[s.at].rate
