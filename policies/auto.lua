@@ -105,7 +105,6 @@ return policy {
     end,
     client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
 
-
     dispatch = function(g, p)
       local k = queue.peek("be")
       if not k then return IDLE, "empty" end
