@@ -6,11 +6,11 @@
 """
 
 import json
-import math
 import sys
 from pathlib import Path
 from statistics import fmean, median
 
+from harness import beside
 from harness.md import NO_RESULT, load, markdown
 
 # Figures of a row that a table shows: of H, over alone; a quantile of too few requests is "few".
@@ -34,12 +34,12 @@ def p99_of(results, h, row):
     """H's p99 over alone, of all requests in several results of one pair."""
     alone = f"alone/{h}" + ("@mps" if row.startswith("mps") or "@mps" in row else "")
 
-    def p99(name):
-        us = sorted(us for result in results for block in result["raw"] if block["row"] == name
-                    for us in block["jobs"][h]["us"])
-        return us[math.ceil(0.99 * len(us)) - 1] if len(us) >= P99_REQUESTS else None
-    ours, theirs = p99(row), p99(alone)
-    return round(ours / theirs, 4) if ours and theirs else "few"
+    def all_us(name):
+        return [us for result in results for block in result["raw"] if block["row"] == name
+                for us in block["jobs"][h]["us"]]
+    ours, theirs = all_us(row), all_us(alone)
+    enough = min(len(ours), len(theirs)) >= P99_REQUESTS
+    return round(beside.p99(ours) / beside.p99(theirs), 4) if enough else "few"
 
 
 def cell_of(results):

@@ -78,7 +78,7 @@ class Cells(unittest.TestCase):
             blocks = [{"row": name, "jobs": {"H": {"us": of}}}
                       for name, of in (("alone/H@mps", [100] * 200), ("auto@mps", us))]
             return result(auto_at_mps=row({"few": 200}, l)) | {"raw": blocks}
-        # Of 400 requests the fifth slowest: the first result has three of those, the second two.
+        # Of 400 requests the fourth slowest: the first result has three that are slower.
         pooled = cells.cell_of([measured(0.2, [110] * 197 + [300] * 3),
                                 measured(0.4, [120] * 198 + [150] * 2)])["rows"]["auto@mps"]
         self.assertEqual((pooled["p99"], pooled["requests"]), (1.5, 800))
