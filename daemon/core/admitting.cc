@@ -45,7 +45,8 @@ void Admitting::posted(Client& c, const Event& e) {
   sizes_.ask_about(c, b.kernel);
   work.sm_set = c.set_of(b.kernel);
   if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
-  if (b.unmovable) work.sm_set = {};
+  work.strayed = b.unmovable;
+  if (work.strayed) work.sm_set = {};
   c.predict(work);
   work.wanted_since = e.at;
   if (gated)
@@ -225,7 +226,8 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   c.told.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
-  if (!w.unmovable) work.sm_set = d.sm_set;
+  work.strayed = w.unmovable;
+  if (!work.strayed) work.sm_set = d.sm_set;
   work.granted = true;
   c.predict(work);
   if (w.at_gate()) stood_at_gate(c, w.gate.inside, w.gate.ran_us, work);

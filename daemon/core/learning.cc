@@ -164,7 +164,7 @@ void Learning::gap_ended(const Client& c, TimeNs at) {
 
 void Learning::timed(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr) return;
+  if (k == nullptr || !c.is_at_home(work)) return;
   KernelStats& s = *k->stats;
   if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
     s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));

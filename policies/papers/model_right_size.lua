@@ -6,9 +6,27 @@
 -- fit side by side. Without curves (`heddle profile sweep`) a program keeps all SMs.
 sm_set.family { placement = "ring" }
 
-local sizes = { 1, 2, 4, 8, 12 }
+local sizes = { 1, 2, 4, 8, 12 }  -- groups
 local COUNT_US = 100000  -- launches are counted first after so long
 local programs = {}  -- by client: time on each size and on all, and the size that follows from it
+
+-- How long the kernel takes on each size; nil without a curve. On one that was not measured it
+-- takes as long as on the next smaller one, or as much longer as that has fewer SMs. A smaller one
+-- that was faster was mismeasured.
+local function curve_of(kn, all_us)
+  local us, smaller = {}, nil
+  for i = 1, #sizes do
+    smaller = kn["us_on_" .. sizes[i]] or smaller
+    us[i] = smaller
+  end
+  if not smaller then return nil end
+  local least = all_us
+  for i = #sizes, 1, -1 do
+    least = math.max(least, us[i] or least * sizes[i + 1] / sizes[i])
+    us[i] = least
+  end
+  return us
+end
 
 -- The kernel's part of that is its curve times its launches; one without a curve is alike on all
 -- sizes. What it counted for before is taken back.
@@ -16,11 +34,11 @@ local function count(program, kn)
   local part = program.parts[kn.id] or { 0, 0, 0, 0, 0, all = 0 }
   program.parts[kn.id] = part
   local launches, all_us = math.max(1, kn.launches), kn.us_on_all or kn.mean_us
+  local curve = curve_of(kn, all_us)
+  program.measured = program.measured or curve ~= nil
   for i = 1, #sizes do
-    local us = kn["us_on_" .. sizes[i]]
-    program.measured = program.measured or us ~= nil
     program[i] = program[i] - part[i]
-    part[i] = launches * (us or all_us)
+    part[i] = launches * (curve and curve[i] or all_us)
     program[i] = program[i] + part[i]
   end
   program.all = program.all - part.all + launches * all_us

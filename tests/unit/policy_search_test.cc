@@ -1,5 +1,4 @@
-// The size of a graph without a curve, as right_size.lua finds it: the graph's time is known by its
-// SMs.
+// The size of a graph, as right_size.lua finds it: the graph's time is known by its SMs.
 #include <algorithm>
 #include <string>
 
@@ -61,6 +60,16 @@ TEST_F(SearchTest, GraphGivesUpTheSmsThatItDoesNotFill) {
   const core::KernelVerdict v = search();
   EXPECT_EQ(v.sm.get(), 48U);
   EXPECT_FALSE(v.timed) << "the search is over";
+}
+
+TEST_F(SearchTest, GraphWithACurveIsSearchedToo) {
+  ipc::KernelMetrics alike;
+  alike.set(ipc::metric_of("us_on_1"), 1000);
+  const core::SmGroups groups{core::GroupCount(4), {33, 33, 33, 33}};
+  gpu_.launches[7].mean_us = 1000;
+  gpu_.launches[7].metrics = &alike;
+  gpu_.launches[7].groups = &groups;
+  EXPECT_EQ(search().sm.get(), 48U);
 }
 
 TEST_F(SearchTest, GraphOnTrialIsTimed) {

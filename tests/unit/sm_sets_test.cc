@@ -86,6 +86,8 @@ TEST(RightSize, IsTheLeastWithinFivePercent) {
       << "it wants them all";
   EXPECT_EQ(latency_size({}, 100, kH100), SmCount(0)) << "nothing was measured";
   EXPECT_EQ(latency_size(curve(300, 150, 104, 100), 0, kH100), SmCount(0));
+  EXPECT_EQ(latency_size(curve(100, 220, 180, 140), 100, kH100), SmCount(132))
+      << "nothing is faster on fewer: one of these was mismeasured";
 }
 
 TEST(RightSize, ThroughputTradesTimeForSms) {
@@ -247,6 +249,32 @@ TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
   e.launch.unmovable = true;
   step(e);
   EXPECT_NEAR(outstanding_us(), 100, 1);
+}
+
+// A graph goes as it is until its twin is there, which says nothing of the SMs that its client has.
+TEST_F(SmSets, WhatRanBesideItsClientsSmsTeachesNothing) {
+  for (const bool asks : {false, true}) {
+    Config config;
+    config.measure_runs = 40;
+    config.measure_us = 0;
+    reset(config);
+    attach_split(1, 0, 0b11);
+    duration_ = {}, curve_ = {};
+    known_kernel(1, 0, 4, true);
+    for (int i = 0; i < 40; ++i) {
+      Event e = launch(asks ? EventKind::kAsked : EventKind::kPosted, 1,
+                       asks ? Admission::kAsk : Admission::kLease);
+      e.launch.unmovable = i < 30;
+      step(e);
+      now_ += kMs;
+      done(1, i < 30 ? 100 : 600);
+    }
+    EXPECT_NEAR(core_->view().outlook(1, now_, 0).duration_us, 600, 1);
+    const TaskProfile profile = core_->view().profile(1);
+    ASSERT_EQ(profile.kernels.size(), 1U);
+    EXPECT_EQ(profile.kernels[0].duration.count, 10U);
+    EXPECT_NEAR(profile.kernels[0].duration.mean_us, 600, 1);
+  }
 }
 
 // Four groups each, that do not meet; the neighbour's blocks would leave no room on all SMs.

@@ -111,6 +111,7 @@ void Outstanding::stayed(uint16_t stream, uint64_t seq) {
   if (n == kNone) return;
   leave_set(nodes_[n].work);
   nodes_[n].work.sm_set = {};
+  nodes_[n].work.strayed = true;
 }
 
 bool Outstanding::take_oldest(TimeNs until, Work& out) {

@@ -17,11 +17,12 @@ struct Work {
   TimeNs posted_at = 0;
   double predicted_us = 0;
   double waited_us = 0;
-  double hold_us = 0;  // of predicted_us: one wave of its blocks, or all of a graph
-  double stop_us = 0;  // of predicted_us: until it can be stopped at a gate inside, or all
-  double ran_us = 0;   // before that, until it was stopped
-  Context before;      // what its client had launched
-  SmSet sm_set{};      // that the policy wants it on, empty: all that its client has
+  double hold_us = 0;    // of predicted_us: one wave of its blocks, or all of a graph
+  double stop_us = 0;    // of predicted_us: until it can be stopped at a gate inside, or all
+  double ran_us = 0;     // before that, until it was stopped
+  Context before;        // what its client had launched
+  SmSet sm_set{};        // that the policy wants it on, empty: all that its client has
+  bool strayed = false;  // it is on all SMs of the device, whatever it was to be on
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
