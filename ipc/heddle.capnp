@@ -116,6 +116,8 @@ struct Attach {
   issueMax @21 :Float32;    # HEDDLE_ISSUE_MAX and its like: most that it wants to use of a channel
   l2Max @22 :Float32;       # beside others, a part of its peak; 0: no limit
   dramMax @23 :Float32;
+  madeSets @24 :List(UInt64); # of each device the SM sets that it made (pack_made), under whatever
+                              # daemon: it can make no others
 }
 
 struct RegisterKernel {

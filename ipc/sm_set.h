@@ -165,6 +165,26 @@ constexpr SmRing unpack_ring(uint32_t word) {
   return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8 & 0xff)};
 }
 
+// The SM sets that a process made of a device, before its first launch, for as long as it runs.
+struct MadeSets {
+  SetSizes sizes;  // none: it made no sets yet
+  SmRing ring;
+
+  bool any() const { return sizes.bits() != 0; }
+  bool operator==(const MadeSets&) const = default;
+};
+constexpr uint64_t pack_made(MadeSets made) {
+  return uint64_t{made.sizes.bits()} << 32 | pack_ring(made.ring);
+}
+// By another process's word: nothing if there are no such sets.
+constexpr MadeSets unpack_made(uint64_t word) {
+  const MadeSets made{SetSizes(static_cast<uint32_t>(word >> 32)),
+                      unpack_ring(static_cast<uint32_t>(word))};
+  const bool known = pack_made(made) == word && made.ring.anchor <= kSmGroups &&
+                     made.ring.positions >= 1 && made.ring.positions <= kSmGroups;
+  return known ? made : MadeSets{};
+}
+
 // The set of `n` groups at one of the ring's positions, of those in `within` (empty: of all
 // `count`); fewer if it has fewer.
 inline SmSet ring_groups(GroupCount n, SmRing ring, uint32_t position, SmSet within,

@@ -103,9 +103,10 @@ struct AttachedBody {
   uint8_t priority;
   SlowdownMax slowdown_max;
   ChannelMax channel_max;
-  SmGroups groups;  // of its device, as its shim says; none: its launches keep all SMs
-  SmSet sm_set;     // that its launches are kept to by rule, empty: all
-  char name[64];    // of the executable, NUL-terminated
+  SmGroups groups;     // of its device, as its shim says; none: its launches keep all SMs
+  SmSet sm_set;        // that its launches are kept to by rule, empty: all
+  MadeSets made_sets;  // under a daemon before this one: it can make no others
+  char name[64];       // of the executable, NUL-terminated
   char label[64];
 };
 

@@ -36,7 +36,7 @@ void Members::attached(const Event& e) {
   c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
   c.place.sm_set = e.attached.sm_set;
   roster_.add(std::move(owned));
-  places_.give_family(c, seat_.family());
+  places_.give_family(c, seat_.family(), b.made_sets);
   seat_.window(c, &Policy::client_init);
   now_.windows_dirty = now_.dispatch_wanted = true;
 }

@@ -7,10 +7,16 @@
 
 namespace heddle::core {
 
-// Its contexts are made once, before its first launch: what it attaches with is what it keeps.
-void Places::give_family(Client& c, const SmFamily& family) const {
+// Its contexts are made once, before its first launch: what it attaches with is what it keeps,
+// under the daemons after this one, too.
+void Places::give_family(Client& c, const SmFamily& family, ipc::MadeSets made) const {
   c.place.family = family;
   if (c.place.groups.count.get() == 0) return;
+  if (made.any()) {
+    c.place.family.sizes = made.sizes;
+    c.place.ring = made.ring;
+    return;
+  }
   c.place.ring.positions =
       c.place.family.placement == SmFamily::Placement::kLive ? c.place.family.positions : 1;
   if (c.place.family.placement == SmFamily::Placement::kEnd) return;

@@ -13,7 +13,7 @@ class Places {
   Places(Situation& now, const Roster& roster) : now_(now), roster_(roster) {}
 
   // The client attaches under a policy that wants such sets.
-  void give_family(Client& client, const SmFamily& family) const;
+  void give_family(Client& client, const SmFamily& family, ipc::MadeSets made) const;
   // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
   SmSet isolated_set(const Client& client) const;
   // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that

@@ -8,6 +8,7 @@
 namespace heddle::core {
 
 using ipc::GroupCount;
+using ipc::MadeSets;
 using ipc::SetSizes;
 using ipc::SmCount;
 using ipc::SmSet;

@@ -436,6 +436,8 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.priority = static_cast<uint8_t>(identity_.priority);
   body.groups = groups_of(identity_.sm_groups);
   body.sm_set = identity_.sm_set;
+  const size_t device = device_of(gpu);
+  if (device < identity_.made_sets.size()) body.made_sets = identity_.made_sets[device];
   copy_text(body.name, base_name(identity_.exe));
   copy_text(body.label, identity_.label);
   std::vector<core::Event> events{event};

@@ -70,16 +70,17 @@ struct Identity {
   bool has_sets = false;  // its launches may run on SM sets
   ipc::SmSet sm_set;      // on every device (terms.sms), empty: the whole device
   ipc::SmCount sms;       // how many SMs that is
-  std::vector<uint16_t> sm_groups;  // SMs of each group of a device; none: it cannot be split
-  std::string memory_asked;         // the limit that it asks for itself, "": none
-  std::string run;                  // processes of its user with the same one share that
-  bool mps_memory_limit = false;    // MPS holds it to one of its own
-  bool hints_by_device = false;     // its shim reads those of each device
-  bool gates = false;               // its launches may wait on the GPU
-  std::string asks_because;         // if not
-  bool counts_memory = false;       // its shim does; an older one keeps to no limit
-  bool tells_clock = false;         // its shim does, ...
-  core::TimeNs clock_ahead = 0;     // ... so that this is known: of its clock, before the daemon's
+  std::vector<uint16_t> sm_groups;       // SMs of each group of a device; none: it cannot be split
+  std::vector<ipc::MadeSets> made_sets;  // by its device: it attached before, to another daemon
+  std::string memory_asked;              // the limit that it asks for itself, "": none
+  std::string run;                       // processes of its user with the same one share that
+  bool mps_memory_limit = false;         // MPS holds it to one of its own
+  bool hints_by_device = false;          // its shim reads those of each device
+  bool gates = false;                    // its launches may wait on the GPU
+  std::string asks_because;              // if not
+  bool counts_memory = false;            // its shim does; an older one keeps to no limit
+  bool tells_clock = false;              // its shim does, ...
+  core::TimeNs clock_ahead = 0;  // ... so that this is known: of its clock, before the daemon's
 };
 
 class Client {

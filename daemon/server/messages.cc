@@ -59,6 +59,9 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   for (const uint16_t width : in.getSmGroups()) {
     if (out.sm_groups.size() < ipc::kSmGroups) out.sm_groups.push_back(width);
   }
+  for (const uint64_t made : in.getMadeSets()) {
+    if (out.made_sets.size() < ipc::kDevices) out.made_sets.push_back(ipc::unpack_made(made));
+  }
   const capnp::Data::Reader ids = in.getGpuIds();
   out.gpu_ids.resize(std::min<size_t>(out.device_count, ids.size() / ipc::kGpuIdBytes));
   for (size_t i = 0; i < out.gpu_ids.size(); ++i) {

@@ -35,6 +35,7 @@ struct AttachMessage {
   std::string gpu_name;
   std::string sms;
   std::vector<uint16_t> sm_groups;
+  std::vector<ipc::MadeSets> made_sets;  // by its device, as far as it says
   std::array<uint64_t, ipc::kDevices> memory_total{}, memory_held{};
   std::string memory;
   std::string run;

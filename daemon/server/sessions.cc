@@ -201,6 +201,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.rule = grade.rule;
   identity.terms = grade.terms;
   identity.sm_groups = message.sm_groups;
+  identity.made_sets = message.made_sets;
   if (const auto range = ipc::parse_sms(grade.terms.sms)) {
     identity.sm_set = ipc::groups_of(*range, message.sm_groups);
     identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);

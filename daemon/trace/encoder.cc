@@ -81,6 +81,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(b.sm_set.bits());
       varint(b.groups.count.get());
       for (uint32_t i = 0; i < b.groups.count.get(); ++i) varint(b.groups.widths[i]);
+      varint(ipc::pack_made(b.made_sets));
       text(b.name, strnlen(b.name, sizeof b.name));
       text(b.label, strnlen(b.label, sizeof b.label));
       break;

@@ -126,6 +126,7 @@ void read_attached(Fields& in, EventRecord& out) {
     b.groups.count = core::GroupCount(groups);
     for (uint32_t i = 0; i < groups; ++i) b.groups.widths[i] = in.number<uint8_t>();
   }
+  if (in.since(14)) b.made_sets = ipc::unpack_made(in.varint());
   in.text(b.name);
   in.text(b.label);
 }

@@ -13,7 +13,7 @@
 //
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
 //                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 window_max_us flags:u8
-//                priority:u8 sm_set groups, of each its sms, name:text label:text
+//                priority:u8 sm_set groups, of each its sms, made_sets name:text label:text
 //                flags: bit 0 fail_closed, bit 1 introduced, bit 2 gates
 //   kDetached, kTick, kGatesLeft  client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
@@ -46,7 +46,7 @@
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
 // metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint, 9 no gates, 10 none of
-// issue_max, l2_max and dram_max, 11 no kNodes, 12 no slowdown_p99_max.
+// issue_max, l2_max and dram_max, 11 no kNodes, 12 no slowdown_p99_max, 13 no made_sets.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -62,7 +62,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 13;
+inline constexpr uint16_t kVersion = 14;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

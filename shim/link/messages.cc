@@ -57,9 +57,11 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     const auto devices = static_cast<unsigned>(facts.gpu_id_count);
     auto total = attach.initMemoryTotal(devices);
     auto held = attach.initMemoryHeld(devices);
+    auto made = attach.initMadeSets(devices);
     for (unsigned i = 0; i < devices; ++i) {
       total.set(i, facts.memory_total[i]);
       held.set(i, facts.memory_held[i]);
+      made.set(i, facts.made_sets[i]);
     }
     set_text(facts.memory, ipc::kLabelBytes, [&](unsigned n) { return attach.initMemory(n); });
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });

@@ -28,6 +28,7 @@ struct AttachFacts {
   size_t sm_group_count = 0;
   CUuuid gpu_ids[ipc::kDevices] = {};
   size_t gpu_id_count = 0;
+  uint64_t made_sets[ipc::kDevices] = {};  // pack_made
   uint64_t memory_total[ipc::kDevices] = {};
   uint64_t memory_held[ipc::kDevices] = {};
   std::string_view memory;

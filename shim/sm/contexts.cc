@@ -29,6 +29,7 @@ struct Pool {
   Spin primary_lock;
   std::atomic<uint32_t> count{0};  // groups of the device, while it has a family
   std::atomic<uint32_t> members{0};
+  std::atomic<uint64_t> made{0};  // ipc::pack_made
   std::atomic<CUcontext> primary{nullptr};
   std::atomic<ipc::SmSet> sets[StreamSlot::kLanes] = {};
   CUgreenCtx contexts[StreamSlot::kLanes] = {};
@@ -174,13 +175,17 @@ bool has_tie(Tie& tie, CUcontext primary) {
 
 // ---- making -------------------------------------------------------------------------------------
 
+ipc::MadeSets wanted_sets(const ipc::DeviceWindow& window) {
+  return {ipc::SetSizes(window.set_sizes.load(std::memory_order_relaxed)),
+          ipc::unpack_ring(window.ring.load(std::memory_order_relaxed))};
+}
+
 // Of `count` groups, what a client with these words is to have: the smaller ones first.
 uint32_t members_of(const ipc::DeviceWindow& window, ipc::GroupCount count,
                     ipc::SmSet (&members)[StreamSlot::kLanes]) {
   const ipc::SmSet all = ipc::SmSet::first(count);
   const ipc::SmSet rule = ipc::SmSet(window.sm_set.load(std::memory_order_relaxed)) & all;
-  const ipc::SetSizes sizes(window.set_sizes.load(std::memory_order_relaxed));
-  const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
+  const auto [sizes, ring] = wanted_sets(window);
   uint32_t found = 0;
   const auto add = [&](ipc::SmSet set) {
     const auto end = members + found;
@@ -276,6 +281,7 @@ void make_family(CUdevice device, CUcontext primary) {
   ipc::SmSet members[StreamSlot::kLanes];
   unsigned count = 0;
   uint32_t wanted = 0;
+  ipc::MadeSets sets;
   {
     const Inside in;
     if (!in) return;
@@ -290,6 +296,7 @@ void make_family(CUdevice device, CUcontext primary) {
     }
     count = split(device, groups);
     wanted = members_of(window, ipc::GroupCount(count), members);
+    sets = wanted_sets(window);
   }
   const RelaxedCapture relaxed;
   Pool& pool = pools[device];
@@ -310,6 +317,7 @@ void make_family(CUdevice device, CUcontext primary) {
   }
   pool.primary.store(primary, std::memory_order_relaxed);
   pool.count.store(count, std::memory_order_relaxed);
+  pool.made.store(ipc::pack_made(sets), std::memory_order_relaxed);
   pool.small_lanes.store(0, std::memory_order_relaxed);
   pool.members.store(made, std::memory_order_release);
 }
@@ -329,6 +337,12 @@ bool has_family(int device, CUcontext context) {
   return static_cast<uint32_t>(device) < ipc::kDevices &&
          pool.members.load(std::memory_order_acquire) != 0 &&
          context == pool.primary.load(std::memory_order_relaxed);
+}
+
+ipc::MadeSets made_sets(int device) {
+  const Pool& pool = pools[device];
+  if (pool.members.load(std::memory_order_acquire) == 0) return {};
+  return ipc::unpack_made(pool.made.load(std::memory_order_relaxed));
 }
 
 ipc::SmSet member_for(int device, ipc::SmSet set) {

@@ -127,6 +127,7 @@ void FakeClient::send_attach() {
   attach.setGpuIds({reinterpret_cast<const kj::byte*>(ids.data()), ids.size()});
   auto groups = attach.initSmGroups(options_.splits ? 16 : 0);  // an H200's
   for (unsigned i = 0; i < groups.size(); ++i) groups.set(i, i < 15 ? 8 : 12);
+  attach.initMadeSets(1).set(0, ipc::pack_made(options_.made_sets));
   send_message(socket_, message);
 }
 

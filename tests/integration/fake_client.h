@@ -30,6 +30,7 @@ class FakeClient {
     uint32_t driver_version = 0;  // CUDA's; 0: it does not say
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
+    ipc::MadeSets made_sets = {};
     bool hints_by_device = true;
     bool gates = false;
     bool mps = false;            // an MPS control daemon's socket is there

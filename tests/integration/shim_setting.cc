@@ -90,6 +90,8 @@ int FakeDaemon::receive_attach() {
     wants_gates_ = attach.getGates();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
+    made_sets.clear();
+    for (const uint64_t one : attach.getMadeSets()) made_sets.push_back(ipc::unpack_made(one));
     const auto ids = attach.getGpuIds();
     gpu_ids.assign(reinterpret_cast<const char*>(ids.begin()), ids.size());
   });

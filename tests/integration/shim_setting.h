@@ -60,6 +60,7 @@ class FakeDaemon {
   bool has_gates = false;          // it makes a page for who wants one
   ipc::GatePage* gates = nullptr;  // the newest; it stays when the daemon hangs up
   std::vector<uint16_t> groups;
+  std::vector<ipc::MadeSets> made_sets;
   std::string gpu_ids;
 
  private:

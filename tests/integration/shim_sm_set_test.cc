@@ -191,6 +191,21 @@ TEST_F(ShimSmSet, TheFamilyIsMadeBeforeTheFirstLaunch) {
   EXPECT_NE(lane_of(app), "") << "its first launch moves";
 }
 
+TEST_F(ShimSmSet, TheNextDaemonHearsWhichSetsThereAre) {
+  Attached app(*this, kLease);
+  ASSERT_EQ(daemon_.made_sets.size(), 2U) << "devices";
+  EXPECT_FALSE(daemon_.made_sets[0].any()) << "none yet";
+  constexpr ipc::MadeSets kMade{ipc::SetSizes(0b10), {.anchor = 2, .positions = 1}};
+  daemon_.control().windows[0].set_sizes = kMade.sizes.bits();
+  daemon_.control().windows[0].ring = ipc::pack_ring(kMade.ring);
+  app("retain");
+  daemon_.hang_up();
+  daemon_.accept(kLease);
+  ASSERT_EQ(daemon_.made_sets.size(), 2U) << "devices";
+  EXPECT_EQ(daemon_.made_sets[0], kMade);
+  app("release");
+}
+
 TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
   Attached app(*this, kLease);
   predict(10);

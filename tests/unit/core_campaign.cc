@@ -132,6 +132,11 @@ void Campaign::attach(Client& client, size_t device) {
   if (e.attached.priority < 5 && one_in(3)) e.attached.slowdown_max = {1.1F, 1.2F};
   e.attached.groups = one_in(6) ? SmGroups{} : kGroups;
   if (e.attached.groups.count.get() > 0 && one_in(5)) e.attached.sm_set = SmSet(0xff0);
+  if (one_in(6)) {
+    e.attached.made_sets = {
+        SetSizes(1 + random(0xffff)),
+        {static_cast<uint8_t>(random(20)), static_cast<uint8_t>(1 + random(4))}};
+  }
   std::snprintf(e.attached.name, sizeof e.attached.name, "program%u",
                 static_cast<unsigned>(client.task));
   std::snprintf(e.attached.label, sizeof e.attached.label, "%s", one_in(2) ? "serving" : "");

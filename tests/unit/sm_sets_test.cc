@@ -157,7 +157,7 @@ class SmSets : public CoreTest {
     config.mps = true;
     reset(config);
   }
-  void attach_split(ClientId id, int priority, uint32_t sm_set = 0) {
+  void attach_split(ClientId id, int priority, uint32_t sm_set = 0, MadeSets made = {}) {
     Event e(EventKind::kAttached, now_, id);
     e.attached = {};
     e.attached.task = id;
@@ -165,6 +165,7 @@ class SmSets : public CoreTest {
     e.attached.share = 1;
     e.attached.groups = kH100;
     e.attached.sm_set = SmSet(sm_set);
+    e.attached.made_sets = made;
     step(e);
   }
   // A kernel that is known to take so long.
@@ -418,6 +419,25 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   done(1);
   tick(now_ + 100 * kMs);
   EXPECT_EQ(window_[2].sm_set, SmSet(0)) << "alone again";
+}
+
+// A process makes its sets once, and lives on under the next daemon, to which it may come sooner.
+TEST_F(SmSets, WhatAProcessMadeUnderAnotherDaemonItKeeps) {
+  policy_.sets.placement = SmFamily::Placement::kRing;
+  policy_.sets.isolated = true;
+  use(&policy_);
+  constexpr SetSizes kMade{0b1010'1010};
+  attach_split(1, 0, 0, {kMade, {.anchor = 9}});
+  attach_split(2, 0, 0, {kMade, {.anchor = 1}});
+  attach_split(3, 0);
+  EXPECT_EQ(window_[1].ring.anchor, 9);
+  EXPECT_EQ(window_[1].sizes, kMade);
+  EXPECT_EQ(window_[2].ring.anchor, 1);
+  EXPECT_EQ(window_[3].ring.anchor, 5) << "as far from theirs as can be";
+  post(1);
+  post(2);
+  EXPECT_EQ(window_[1].sm_set, SmSet(0xff00));
+  EXPECT_EQ(window_[2].sm_set, SmSet(0x00ff));
 }
 
 TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {

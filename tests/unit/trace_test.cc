@@ -64,6 +64,7 @@ std::vector<Event> every_kind() {
   attached.attached.gates = true;
   attached.attached.priority = 9;
   attached.attached.sm_set = core::SmSet(0x8003);
+  attached.attached.made_sets = {core::SetSizes(0x80000001), {5, 3}};
   attached.attached.groups = {core::GroupCount(3), {8, 255, 12}};
   std::memset(attached.attached.name, 'n', sizeof attached.attached.name - 1);
   std::strcpy(attached.attached.label, "label");
