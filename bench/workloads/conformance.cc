@@ -357,6 +357,30 @@ void copies_keep_order() {
   EXPECT_OK(cu.cuStreamDestroy_v2(s));
 }
 
+void freed_memory_stays_for_earlier_work() {
+  const auto allocate = reinterpret_cast<CUresult (*)(CUdeviceptr*, size_t, CUstream)>(
+      dlsym(cu.library, "cuMemAllocAsync"));
+  const auto free =
+      reinterpret_cast<CUresult (*)(CUdeviceptr, CUstream)>(dlsym(cu.library, "cuMemFreeAsync"));
+  CUstream blocking = stream(0), other = stream();
+  CUdeviceptr first = 0, second = 0;
+  uint32_t block_ns = kLong;
+  uint64_t value = 9, found = 0;
+  void* params[] = {&first, &block_ns, &value};
+  EXPECT_OK(allocate(&first, sizeof value, blocking));
+  EXPECT_OK(cu.cuLaunchKernel(spin, 132, 1, 1, 256, 1, 1, 0, blocking, params, nullptr));
+  EXPECT_OK(free(first, CU_STREAM_LEGACY));
+  EXPECT_OK(allocate(&second, sizeof value, other));
+  EXPECT_OK(cu.cuMemsetD32Async(second, 5, 2, other));
+  EXPECT_OK(cu.cuStreamSynchronize(other));
+  EXPECT_OK(cu.cuStreamSynchronize(blocking));
+  EXPECT_OK(cu.cuMemcpyDtoH_v2(&found, second, sizeof found));
+  EXPECT_THAT(found == 0x0000000500000005);
+  EXPECT_OK(free(second, other));
+  EXPECT_OK(cu.cuStreamDestroy_v2(blocking));
+  EXPECT_OK(cu.cuStreamDestroy_v2(other));
+}
+
 void names_and_bad_launches() {
   const char* name = nullptr;
   CUfunction missing;
@@ -442,6 +466,8 @@ constexpr Check kChecks[] = {
     {"a relaxed thread may query during a capture", relaxed_thread_may_query},
     {"capture states", capture_state_errors},
     {"copies and fills keep stream order", copies_keep_order},
+    {"memory that the NULL stream frees stays for earlier work",
+     freed_memory_stays_for_earlier_work},
     {"names and impossible launches", names_and_bad_launches},
     {"kernels of a library launch without a function", library_kernels_launch},
     {"cuGetProcAddress gives what dlsym gives", proc_addresses_equal_dlsym},
