@@ -4,6 +4,7 @@
     keep.py bench/results/memory.json ...        rewrites them; the tables stay as they are
     keep.py --table NAME RESULT.json ...         the report of `heddle-bench run`'s results becomes
                                                  the table NAME: results/tables/NAME.json
+    keep.py --together NAME RESULT.json ...      a row a result: what equals do together
     keep.py --cells NAME RESULT.json ...         their figures become results/NAME.json, a cell a
                                                  result: cells.py has the tables
 
@@ -91,7 +92,7 @@ def whence_of(results):
     last = [result["sessions"][-1] for result in results.values()]
     whence = {"mode": [result["mode"] for result in results.values()],
               "gpu": [result["gpu"] for result in results.values()],
-              "date": [session["date"] for session in last],
+              "date": [session["date"][:10] for session in last],
               "commit": [session["commit"] for session in last]}
     return {key: list(dict.fromkeys(of)) for key, of in whence.items()}
 
@@ -112,6 +113,26 @@ def reported(results, text):
     joules = {name: found for name, result in results.items() if (found := energy(result))}
     return {**whence_of(results), "parts": list(map(md.cells, text.strip().split("\n\n"))),
             **({"energy_j": joules} if joules else {})}
+
+
+# Of a row, over one of the jobs alone, and how many repetitions they are of.
+TOGETHER = {"throughput_over_alone": "{:.2f}", "worst_p95_over_alone": " ({:.2f})",
+            "energy_over_alone": ", {:.2f}"}
+
+
+def together(results):
+    """What is kept of results, by name, of jobs that are equals: a row each."""
+    ways = list(dict.fromkeys(row for result in results.values() for row in result["figures"]
+                              if not row.startswith("alone/")))
+    rows = [["throughput (worst p95), energy an iteration; × alone", *(f"`{way}`" for way in ways),
+             "repetitions", "commit"]]
+    for name, result in results.items():
+        figures = result["figures"]
+        shown = [[text.format(figures[way][key]["value"]) for key, text in TOGETHER.items()]
+                 if way in figures else ["–"] for way in ways]
+        rows.append([name, *map("".join, shown), str(result["repetitions_done"]),
+                     result["sessions"][-1]["commit"]])
+    return {**whence_of(results), "parts": [rows]}
 
 
 def all_tables(documents):
@@ -148,6 +169,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument("--table", metavar="NAME")
+    parser.add_argument("--together", metavar="NAME")
     parser.add_argument("--cells", metavar="NAME")
     parser.add_argument("--bench", default=md.RESULTS.parents[1] / "dist/bin/heddle-bench")
     options = parser.parse_args()
@@ -163,6 +185,10 @@ def main():
                                   check=True, stdout=subprocess.PIPE).stdout
             results = {path.stem: json.loads(path.read_text()) for path in options.results}
             report.write(reported(results, text), md.RESULTS / f"tables/{options.table}.json")
+            return
+        if options.together:
+            results = {path.stem: json.loads(path.read_text()) for path in options.results}
+            report.write(together(results), md.RESULTS / f"tables/{options.together}.json")
             return
         for path, document in kept(options.results).items():
             report.write(document, path)
