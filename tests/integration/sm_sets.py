@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """`heddle run --sms` on the simulated GPU: a program computes the same on some SMs as on all, alone
 and gated; two programs on ranges that meet never share an SM; what is asked for is told; a program
-whose kernels wait for each other's launches ends; a gated graph has an SM set: sm_sets.py RANKS."""
+whose kernels wait for each other's launches ends; a gated graph has an SM set; programs keep their
+sets when heddled restarts: sm_sets.py RANKS."""
 
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -19,6 +22,7 @@ LOW, HIGH = 32, 100  # SMs of a quarter, and of the rest, in whole groups of an 
 SET = 28  # what holds 24 SMs, from the end: 12 + 8 + 8
 FENCE_OF_LOW = 24
 SET_OF_GAPFILL = 68  # of 64
+RESTART_SECONDS = 6
 HANGS_SECONDS = 20  # it takes some tenths of a second
 
 FENCES = """
@@ -180,6 +184,37 @@ def check_sizes(where):
            (told["counters"], sms.count(SIZE)))
 
 
+def check_restart(where):
+    """Two programs keep the sets that they made, whoever comes first to the next heddled."""
+    where.stop_daemon()
+    where.next_gpu("restart")
+    where.start_daemon(where.folder / "sizes.lua")
+
+    def await_attached(*labels):
+        stage.wait_until(lambda: {c["label"] for c in where.heddle("ps")["clients"]} ==
+                         set(labels), 10, f"attached: {labels}")
+
+    demos = {"latency": where.start_demo("latency", "restart", 7, RESTART_SECONDS, 0, True)}
+    await_attached("latency")
+    demos["batch"] = where.start_demo("batch", "restart", 7, RESTART_SECONDS, 0, True)
+    await_attached("latency", "batch")
+    first = demos["latency"].process.pid  # `heddle run` has become the program
+    os.kill(first, signal.SIGSTOP)
+    where.stop_daemon()
+    where.respawn_daemon()
+    await_attached("batch")
+    os.kill(first, signal.SIGCONT)
+    await_attached("latency", "batch")
+    stage.wait_until(lambda: client(where, "latency")["counters"]["on_sm_set"] > 20, 10, "launches")
+    for role in demos:
+        counters = client(where, role)["counters"]
+        expect(counters["off_sm_set"] == 0, (role, counters))
+    for demo in demos.values():
+        demo.finish()
+    for role, ran in where.kernels(list(demos)).items():
+        expect({kernel["sms"] for kernel in ran} <= {SIZE, 132}, role)
+
+
 def check_graphs(where):
     """By grant: a graph that asks is on the set that its policy chose, once its twin is there."""
     where.stop_daemon()
@@ -235,6 +270,7 @@ def main():
         check(where)
         check_sets(where)
         check_sizes(where)
+        check_restart(where)
         check_graphs(where)
         check_waiting_kernels(where, sys.argv[1])
     finally:
