@@ -97,12 +97,18 @@ def whence_of(results):
     return {key: list(dict.fromkeys(of)) for key, of in whence.items()}
 
 
-def celled(name, results):
-    """What is kept of {pair: its results} as cells. Simulated ones are no measurement."""
-    each = dict(enumerate(itertools.chain(*results.values())))
-    whence = {key: ", ".join(of) for key, of in whence_of(each).items()}
-    if whence["mode"] != "real":
+def measured(results):
+    """Where results are from. Simulated ones are no measurement."""
+    whence = whence_of(results)
+    if whence["mode"] != ["real"]:
         raise ValueError("simulated results are kept in no table")
+    return whence
+
+
+def celled(name, results):
+    """What is kept of {pair: its results} as cells."""
+    whence = measured(dict(enumerate(itertools.chain(*results.values()))))
+    whence = {key: ", ".join(of) for key, of in whence.items()}
     return {"benchmark": name, **whence,
             "cells": {pair: cells.cell_of(of) for pair, of in results.items()}}
 
@@ -132,7 +138,7 @@ def together(results):
                  if way in figures else ["–"] for way in ways]
         rows.append([name, *map("".join, shown), str(result["repetitions_done"]),
                      result["sessions"][-1]["commit"]])
-    return {**whence_of(results), "parts": [rows]}
+    return {**measured(results), "parts": [rows]}
 
 
 def all_tables(documents):

@@ -129,6 +129,15 @@ class Cells(unittest.TestCase):
         self.assertIn("| pair | 400 | 1.02 / 1.20, 0.90 |", said)
         self.assertIn("simulated: no measurement", said)
 
+    def test_equals_have_a_row_a_result_and_a_dash_for_what_was_not_run(self):
+        def equals(*ways):
+            figures = {key: value(1 + i / 10) for i, key in enumerate(keep.TOGETHER)}
+            return result(**dict.fromkeys(ways, figures)) | {"repetitions_done": 3}
+        kept = keep.together({"a": equals("mps"), "b": equals("mps", "krisp_o_at_mps")})
+        self.assertEqual(kept["commit"], ["abc"])
+        self.assertEqual(kept["parts"][0][0][1:3], ["`mps`", "`krisp_o@mps`"])
+        self.assertEqual(kept["parts"][0][1], ["a", "1.00 (1.10), 1.20", "–", "3", "abc"])
+
     def test_simulated_results_are_kept_in_no_table(self):
         with self.assertRaisesRegex(ValueError, "simulated"):
             self.keep(a=result(mode="simulated", mps=row(1.2, 0.9)))
