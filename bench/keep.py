@@ -4,7 +4,7 @@
     keep.py bench/results/memory.json ...        rewrites them; the tables stay as they are
     keep.py --table NAME RESULT.json ...         the report of `heddle-bench run`'s results becomes
                                                  the table NAME: results/tables/NAME.json
-    keep.py --together NAME RESULT.json ...      a row a result: what equals do together
+    keep.py --together NAME RESULT.json ...      a row for each result, of jobs of one importance
     keep.py --cells NAME RESULT.json ...         their figures become results/NAME.json, a cell a
                                                  result: cells.py has the tables
 
@@ -127,18 +127,19 @@ TOGETHER = {"throughput_over_alone": "{:.2f}", "worst_p95_over_alone": " ({:.2f}
 
 
 def together(results):
-    """What is kept of results, by name, of jobs that are equals: a row each."""
+    """What is kept of results, by name, of jobs of one importance: a row each."""
+    whence = measured(results)
     ways = list(dict.fromkeys(row for result in results.values() for row in result["figures"]
                               if not row.startswith("alone/")))
     rows = [["throughput (worst p95), energy an iteration; × alone", *(f"`{way}`" for way in ways),
              "repetitions", "commit"]]
     for name, result in results.items():
         figures = result["figures"]
-        shown = [[text.format(figures[way][key]["value"]) for key, text in TOGETHER.items()]
-                 if way in figures else ["–"] for way in ways]
+        shown = [[text.format(figures[way][key]["value"]) for key, text in TOGETHER.items()
+                  if key in figures[way]] if way in figures else ["–"] for way in ways]
         rows.append([name, *map("".join, shown), str(result["repetitions_done"]),
                      result["sessions"][-1]["commit"]])
-    return {**measured(results), "parts": [rows]}
+    return {**whence, "parts": [rows]}
 
 
 def all_tables(documents):

@@ -165,6 +165,9 @@ constexpr SmRing unpack_ring(uint32_t word) {
   return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8 & 0xff)};
 }
 
+// SM sets that a process makes of a device at most.
+inline constexpr uint32_t kSetsMost = 12;
+
 // The SM sets that a process made of a device, before its first launch, for as long as it runs.
 struct MadeSets {
   SetSizes sizes;  // none: it made no sets yet
@@ -180,8 +183,8 @@ constexpr uint64_t pack_made(MadeSets made) {
 constexpr MadeSets unpack_made(uint64_t word) {
   const MadeSets made{SetSizes(static_cast<uint32_t>(word >> 32)),
                       unpack_ring(static_cast<uint32_t>(word))};
-  const bool known = pack_made(made) == word && made.ring.anchor <= kSmGroups &&
-                     made.ring.positions >= 1 && made.ring.positions <= kSmGroups;
+  const uint32_t count = made.sizes.count() * made.ring.positions;
+  const bool known = pack_made(made) == word && count >= 1 && count <= kSetsMost;
   return known ? made : MadeSets{};
 }
 

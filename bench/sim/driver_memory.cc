@@ -196,7 +196,7 @@ CUresult free_behind(Stream* stream, CUdeviceptr address) {
   if (address == 0) return CUDA_SUCCESS;
   const auto allocation = d.allocations.find(address - kDeviceBase);
   if (allocation == d.allocations.end()) return CUDA_ERROR_INVALID_VALUE;
-  order_against_legacy(stream);  // nothing else would be put into it
+  order_against_legacy(stream);  // a free is no command, which would be ordered as it is put in
   d.staged.push_back({stream->slot, stream->issued, allocation->first});
   d.device_memory.erase(address);
   give_to_pool(address, allocation->second);

@@ -164,8 +164,15 @@ void Learning::gap_ended(const Client& c, TimeNs at) {
 
 void Learning::timed(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || !c.is_at_home(work)) return;
+  if (k == nullptr) return;
   KernelStats& s = *k->stats;
+  // Off its client's SMs, as a graph whose twin is not there yet: it says how long such launches
+  // take, for want of others, and nothing of the kernel on those SMs.
+  if (work.strayed && !c.place.sm_set.empty()) {
+    s.duration.infer(us);
+    ++s.timed;
+    return tell(c, work.kernel);
+  }
   if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
     s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));
     ++s.timed;

@@ -12,7 +12,7 @@ namespace heddle::core {
 void Places::give_family(Client& c, const SmFamily& family, ipc::MadeSets made) const {
   c.place.family = family;
   if (c.place.groups.count.get() == 0) return;
-  if (made.any()) {
+  if (made.any() && made.ring.anchor <= c.place.groups.count.get()) {
     c.place.family.sizes = made.sizes;
     c.place.ring = made.ring;
     return;

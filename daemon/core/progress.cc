@@ -37,7 +37,7 @@ void Progress::add_work(Client& c, const Work& work) {
   if (k != nullptr) {
     c.rhythm.context.launched(k->facts.id);
     ++k->stats->launches;
-    if (!k->stats->duration.timed() && work.sm_set.empty() && !work.gated && c.is_at_home(work) &&
+    if (!k->stats->duration.timed() && work.sm_set.empty() && !work.gated &&
         c.work.untimed.size() < Outstanding::kWorkMax) {
       c.work.untimed.push_back({work.kernel, work.predicted_us});
     }

@@ -95,7 +95,7 @@ void Promises::charge(Client& c, const Work& work) {
   for (Client* victim : roster_.active()) {
     if (victim->rule.priority >= c.rule.priority || !victim->promise.account.promised()) continue;
     const double gap_us = gap_for(*victim, work.predicted_us);
-    const Price p = price(*victim, c, work.kernel, work.stop_us, work.sm_set, gap_us);
+    const Price p = price(*victim, c, work.kernel, work.stop_us, c.set_of(work), gap_us);
     victim->promise.account.charge(c.id, p);
   }
 }

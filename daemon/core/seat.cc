@@ -89,7 +89,10 @@ void Seat::stopped(const Client& c, const Work& work, float measured_us) {
   if (!hears(&Policy::hears_stopping)) return;
   LaunchView view;
   Sight::fill(c, work.kernel, work.kind, view);
-  view.run_us = measured_us;
+  // What was to be on an SM set and was not tells nothing of that set.
+  const Kernel* const k = c.kernel(work.kernel);
+  const bool off_set = work.strayed && k != nullptr && k->size.get() != 0;
+  view.run_us = off_set ? 0 : measured_us;
   view.wait_us = work.waited_us;
   faulted(policy_->stopping(orders_, view));
 }

@@ -19,7 +19,7 @@ inline constexpr uint32_t kSmGroups = ipc::kSmGroups;
 // 5 MB and a millisecond, and cannot make one later.
 inline constexpr SetSizes kSetSizes{0b1000'1010'1111};
 // Contexts of one process, that of its rule's set included.
-inline constexpr uint32_t kFamilyMost = 12;
+inline constexpr uint32_t kFamilyMost = ipc::kSetsMost;
 
 // How a policy wants the sets of processes that attach from now on (sm_set.family in Lua).
 struct SmFamily {

@@ -11,8 +11,8 @@ local COUNT_US = 100000  -- launches are counted first after so long
 local programs = {}  -- by client: time on each size and on all, and the size that follows from it
 
 -- How long the kernel takes on each size; nil without a curve. On one that was not measured it
--- takes as long as on the next smaller one, or as much longer as that has fewer SMs. A smaller one
--- that was faster was mismeasured.
+-- takes as long as on the next smaller one. Below the smallest its time grows as SMs shrink. A
+-- smaller one that was faster was mismeasured.
 local function curve_of(kn, all_us)
   local us, smaller = {}, nil
   for i = 1, #sizes do

@@ -27,7 +27,8 @@ end)
 test("a size that was not measured, or cannot be true, is not chosen", function(t)
   local gap = { us_on_2 = 500, us_on_4 = 300, us_on_8 = 104, us_on_all = 100 }
   local wrong = { us_on_1 = 100, us_on_2 = 215, us_on_4 = 173, us_on_8 = 138, us_on_all = 100 }
-  for _, case in ipairs { { gap, 64 }, { wrong, 132 } } do
+  local small_gap = { us_on_2 = 103, us_on_4 = 102, us_on_8 = 101, us_on_all = 100 }
+  for _, case in ipairs { { gap, 64 }, { small_gap, 16 }, { wrong, 132 } } do
     local s = t.sim { policy = "model_right_size.lua" }
     s:client { name = "a" }
     s:loop { client = "a", us = 100, kernel = "k", metrics = case[1], count = 20 }

@@ -22,7 +22,7 @@ return policy {
       if kn.block_threads ~= 0 then return crowd.size_of(kn) end
       if crowd.now.lambda == 0 then return nil end
       local sm, timed = search.size(kn, c, crowd.now)
-      return sm, nil, timed
+      return sm or crowd.size_of(kn), nil, timed
     end,
 
     stopping = function(k, p)

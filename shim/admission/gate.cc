@@ -142,7 +142,9 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 bool Turn::is_placed() const {
-  return lane() != nullptr || (twin() != nullptr && !member_for(stream_->device, sm_set_).empty());
+  // A larger set that stands in for it is another place.
+  return (lane() != nullptr || (twin() != nullptr && !sm_set_.empty())) &&
+         member_for(stream_->device, sm_set_) == sm_set_;
 }
 
 void Turn::stay() {

@@ -136,7 +136,7 @@ bool send_attach(int socket) {
   Packet packet;
   tell_memory_held(attach_facts);
   for (size_t i = 0; i < attach_facts.gpu_id_count; ++i) {
-    attach_facts.made_sets[i] = ipc::pack_made(made_sets(static_cast<int>(i)));
+    attach_facts.made_sets[i] = made_sets(static_cast<int>(i));
   }
   build_attach(packet, attach_facts);
   return ipc::send_packet(socket, packet.span()) == 0;

@@ -339,10 +339,11 @@ bool has_family(int device, CUcontext context) {
          context == pool.primary.load(std::memory_order_relaxed);
 }
 
-ipc::MadeSets made_sets(int device) {
+uint64_t made_sets(int device) {
   const Pool& pool = pools[device];
-  if (pool.members.load(std::memory_order_acquire) == 0) return {};
-  return ipc::unpack_made(pool.made.load(std::memory_order_relaxed));
+  return pool.members.load(std::memory_order_acquire) != 0
+             ? pool.made.load(std::memory_order_relaxed)
+             : 0;
 }
 
 ipc::SmSet member_for(int device, ipc::SmSet set) {

@@ -53,8 +53,8 @@ void count_queues(bool mps);
 
 // The device has a family, and this is its primary context.
 bool has_family(int device, CUcontext context);
-// Which that is, for the next daemon.
-ipc::MadeSets made_sets(int device);
+// Which that is, for the next daemon (ipc::pack_made); 0: there is none.
+uint64_t made_sets(int device);
 // The member that stands in for the set, empty: the whole device.
 ipc::SmSet member_for(int device, ipc::SmSet set);
 // Of that member, or of the empty set the primary context; nullptr: the driver gives none.

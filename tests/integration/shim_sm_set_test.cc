@@ -214,8 +214,12 @@ TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
   app("set fake_noting 1");
   EXPECT_EQ(app("get fake_groups"), "6");
   daemon_.control().windows[0].sm_set = kLast;
+  daemon_.records();
   EXPECT_NE(lane_of(app), "");
   EXPECT_EQ(on_sm_set(), 1u);
+  const auto records = daemon_.records();
+  ASSERT_FALSE(records.empty());
+  EXPECT_TRUE(records[0].unmovable) << "how long it takes tells nothing of the set";
   daemon_.control().windows[0].sm_set = kSet;  // no member holds the first group
   EXPECT_EQ(lane_of(app), "");
   EXPECT_EQ(off_sm_set(), 1u);

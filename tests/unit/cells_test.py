@@ -136,6 +136,8 @@ class Cells(unittest.TestCase):
         kept = keep.together({"a": equals("mps"), "b": equals("mps", "krisp_o_at_mps")})
         self.assertEqual(kept["commit"], ["abc"])
         self.assertEqual(kept["parts"][0][0][1:3], ["`mps`", "`krisp_o@mps`"])
+        with self.assertRaisesRegex(ValueError, "simulated"):
+            keep.together({"a": equals("mps") | {"mode": "simulated"}})
         self.assertEqual(kept["parts"][0][1], ["a", "1.00 (1.10), 1.20", "–", "3", "abc"])
 
     def test_simulated_results_are_kept_in_no_table(self):

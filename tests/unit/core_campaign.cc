@@ -134,7 +134,7 @@ void Campaign::attach(Client& client, size_t device) {
   if (e.attached.groups.count.get() > 0 && one_in(5)) e.attached.sm_set = SmSet(0xff0);
   if (one_in(6)) {
     e.attached.made_sets = {
-        SetSizes(1 + random(0xffff)),
+        SetSizes(1 + random(7)),
         {static_cast<uint8_t>(random(20)), static_cast<uint8_t>(1 + random(4))}};
   }
   std::snprintf(e.attached.name, sizeof e.attached.name, "program%u",

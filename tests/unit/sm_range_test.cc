@@ -57,6 +57,16 @@ TEST(SmRange, OneGroupIsTheLeast) {
   EXPECT_EQ(groups("500-600"), SmSet(0x8000)) << "beyond the device";
 }
 
+TEST(MadeSets, AreOfAWordThatSaysAsMuch) {
+  constexpr MadeSets kMade{SetSizes(0b1011), {.anchor = 9, .positions = 4}};
+  static_assert(unpack_made(pack_made(kMade)) == kMade);
+  EXPECT_FALSE(unpack_made(pack_made({})).any()) << "it made none";
+  for (const uint64_t word : {uint64_t{0}, ~uint64_t{0}, uint64_t{0b1011} << 32,
+                              uint64_t{0b1011} << 32 | 5 << 8, pack_made(kMade) | 1 << 16}) {
+    EXPECT_FALSE(unpack_made(word).any()) << word;
+  }
+}
+
 TEST(SmRange, DeviceWithoutGroupsHasNoSets) { EXPECT_TRUE(groups("25%", {}).empty()); }
 
 }  // namespace

@@ -118,7 +118,8 @@ struct Sizing : Policy {
   int priority = kBuiltinPriority;
   bool timed = false;
   DispatchVerdict verdict{};
-  double wave_us = 0;  // of the kernel that it was asked about
+  double wave_us = 0;            // of the kernel that it was asked about
+  std::vector<double> run_us{};  // of what it was told of the end of
   // What the budget says of the launch that asks, on the SMs of its kernel and on so many.
   LaunchId waiting = 0;
   bool fits = false, fits_on_32 = false;
@@ -132,6 +133,11 @@ struct Sizing : Policy {
   SmFamily family() const override { return sets; }
   bool hears_kernels() const override { return hears; }
   bool hears_tick() const override { return true; }
+  bool hears_stopping() const override { return true; }
+  HookResult stopping(Gpu&, const LaunchView& k) override {
+    run_us.push_back(k.run_us);
+    return HookResult::kDefault;
+  }
   HookResult tick(Gpu& gpu) override {
     if (!resizes_in_init) resize(gpu);
     return HookResult::kDefault;
@@ -253,7 +259,7 @@ TEST_F(SmSets, ALaunchThatCouldNotMoveTakesAllSms) {
 }
 
 // A graph goes as it is until its twin is there, which says nothing of the SMs that its client has.
-TEST_F(SmSets, WhatRanBesideItsClientsSmsTeachesNothing) {
+TEST_F(SmSets, WhatRanOffItsClientsSmsIsNoSample) {
   for (const bool asks : {false, true}) {
     Config config;
     config.measure_runs = 40;
@@ -269,6 +275,8 @@ TEST_F(SmSets, WhatRanBesideItsClientsSmsTeachesNothing) {
       step(e);
       now_ += kMs;
       done(1, i < 30 ? 100 : 600);
+      if (i >= 30) continue;
+      EXPECT_NEAR(core_->view().outlook(1, now_, 0).duration_us, 100, 1) << "so far";
     }
     EXPECT_NEAR(core_->view().outlook(1, now_, 0).duration_us, 600, 1);
     const TaskProfile profile = core_->view().profile(1);
@@ -438,6 +446,20 @@ TEST_F(SmSets, WhatAProcessMadeUnderAnotherDaemonItKeeps) {
   post(2);
   EXPECT_EQ(window_[1].sm_set, SmSet(0xff00));
   EXPECT_EQ(window_[2].sm_set, SmSet(0x00ff));
+}
+
+TEST_F(SmSets, APolicyHearsNoTimeOfWhatWasNotOnItsSet) {
+  use(&policy_);
+  attach_split(1, 0);
+  known_kernel(1, 0, 4, true);
+  for (const bool unmovable : {true, false}) {
+    Event e = launch(EventKind::kPosted, 1, Admission::kLease);
+    e.launch.unmovable = unmovable;
+    step(e);
+    now_ += kMs;
+    done(1, 100);
+  }
+  EXPECT_EQ(policy_.run_us, (std::vector<double>{0, 100}));
 }
 
 TEST_F(SmSets, LivePlacementGivesWhoAsksTheSetWithTheLeastWork) {

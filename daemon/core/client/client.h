@@ -98,9 +98,10 @@ struct Client {
   Place place;
 
   const Kernel* kernel(uint32_t index) const { return known.kernel(index); }
-  // The launch keeps to the SMs that the client has: what it takes tells of its kernel. A graph
-  // whose twin is not there yet may be on more.
-  bool is_at_home(const Work& launch) const { return !launch.strayed || place.sm_set.empty(); }
+  // Where the launch runs; empty: on all that the client has.
+  SmSet set_of(const Work& launch) const {
+    return launch.strayed ? place.groups.all() : launch.sm_set;
+  }
   double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }
   // A launch of the stream needs no room in the window.
   bool is_free(uint16_t stream) const {
