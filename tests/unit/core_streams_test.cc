@@ -1,6 +1,4 @@
-// A window bounds what a client queues, not what its streams run side by side; and the sizes of
-// SM sets.
-#include "daemon/model/sm_groups.h"
+// A window bounds what a client queues, not what its streams run side by side.
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {
@@ -55,25 +53,6 @@ TEST_F(StreamsTest, TheBoundCountsALaunchInEachStreamThatTheClientUses) {
   attach_both();
   for (uint16_t stream = 0; stream < 3; ++stream) submit(EventKind::kPosted, 2, stream);
   EXPECT_NEAR(core_->view().clients().front().added_us_max, 1000 + 3 * kDefaultUs + 140, 1);
-}
-
-TEST(SmGroups, ASizeIsTheNextLargerOfThoseThatProcessesArePreparedFor) {
-  SmGroups groups{};
-  groups.count = GroupCount(16);
-  for (int i = 0; i < 16; ++i) groups.widths[i] = i < 15 ? 8 : 12;
-  const auto sms = [&](uint32_t wanted, uint32_t in = 0) {
-    const SmSet within(in);
-    const GroupCount size = groups.size_for(SmCount(wanted), kSetSizes, {}, within);
-    if (size.get() == 0) return 0U;
-    return groups.sms_of(ipc::ring_groups(size, {}, 0, within, groups.count)).get();
-  };
-  EXPECT_EQ(sms(1), 12u);
-  EXPECT_EQ(sms(21), 28u);
-  EXPECT_EQ(sms(37), 52u) << "5 groups: 6 are the next size";
-  EXPECT_EQ(sms(64), 68u);
-  EXPECT_EQ(sms(101), 0u) << "13 groups: no size but all";
-  EXPECT_EQ(sms(20, 0b111), 24u);
-  EXPECT_EQ(sms(1000, 0b11111), 40u) << "all that the client has";
 }
 
 }  // namespace
