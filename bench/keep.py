@@ -121,7 +121,7 @@ def reported(results, text):
             **({"energy_j": joules} if joules else {})}
 
 
-# Of a row, over one of the jobs alone, and how many repetitions they are of.
+# Of a row what a cell shows, over one of the jobs alone.
 TOGETHER = {"throughput_over_alone": "{:.2f}", "worst_p95_over_alone": " ({:.2f})",
             "energy_over_alone": ", {:.2f}"}
 
@@ -187,15 +187,13 @@ def main():
                 results.setdefault(path.stem, []).append(json.loads(path.read_text()))
             report.write(celled(options.cells, results), md.RESULTS / f"{options.cells}.json")
             return
-        if options.table:
-            text = subprocess.run([options.bench, "table", "--brief", *options.results], text=True,
-                                  check=True, stdout=subprocess.PIPE).stdout
+        if name := options.table or options.together:
             results = {path.stem: json.loads(path.read_text()) for path in options.results}
-            report.write(reported(results, text), md.RESULTS / f"tables/{options.table}.json")
-            return
-        if options.together:
-            results = {path.stem: json.loads(path.read_text()) for path in options.results}
-            report.write(together(results), md.RESULTS / f"tables/{options.together}.json")
+            if options.table:
+                text = subprocess.run([options.bench, "table", "--brief", *options.results],
+                                      text=True, check=True, stdout=subprocess.PIPE).stdout
+            found = reported(results, text) if options.table else together(results)
+            report.write(found, md.RESULTS / f"tables/{name}.json")
             return
         for path, document in kept(options.results).items():
             report.write(document, path)
