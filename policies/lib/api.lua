@@ -21,7 +21,7 @@
 ---@field wave_us number # of that, µs of one wave of blocks; of a graph the mean node
 ---@field gap_after_us number # predicted µs without work after it and a synchronize
 ---@field wait_us number # µs that it waits so far; in `stopping`: waited
----@field run_us number # in `stopping`: measured µs, 0 if it was not measured
+---@field run_us number # in `stopping`: measured µs, 0 if it was not measured, or not on its SM set
 ---@field priority integer # its client's, 0 (first) to 9
 ---@field fenceable boolean # it can run on fewer SMs
 ---@field by_credit_us number # predicted µs that its thread launched by credit since it last asked
