@@ -166,14 +166,9 @@ void Learning::timed(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
-  // Off its client's SMs, as a graph whose twin is not there yet: it says how long such launches
-  // take, for want of others, and nothing of the kernel on those SMs.
-  if (work.strayed && !c.place.sm_set.empty()) {
-    s.duration.infer(us);
-    ++s.timed;
-    return tell(c, work.kernel);
-  }
-  if (!work.sm_set.empty()) {  // it took longer there than on all that its client has
+  // It took longer on a set than on all that its client has, or was on more than that, as a graph
+  // whose twin is not there yet: no sample, but a guess.
+  if (!work.sm_set.empty() || (work.strayed && !c.place.sm_set.empty())) {
     s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));
     ++s.timed;
     return tell(c, work.kernel);

@@ -9,7 +9,7 @@ namespace heddle::core {
 
 // Its contexts are made once, before its first launch: what it attaches with is what it keeps,
 // under the daemons after this one, too.
-void Places::give_family(Client& c, const SmFamily& family, ipc::MadeSets made) const {
+void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const {
   c.place.family = family;
   if (c.place.groups.count.get() == 0) return;
   if (made.any() && made.ring.anchor <= c.place.groups.count.get()) {

@@ -12,8 +12,8 @@ class Places {
  public:
   Places(Situation& now, const Roster& roster) : now_(now), roster_(roster) {}
 
-  // The client attaches under a policy that wants such sets.
-  void give_family(Client& client, const SmFamily& family, ipc::MadeSets made) const;
+  // The client attaches under a policy that wants such sets. What it made before it keeps.
+  void give_family(Client& client, const SmFamily& family, MadeSets made) const;
   // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
   SmSet isolated_set(const Client& client) const;
   // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
