@@ -84,7 +84,10 @@ CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode, void*), voi
     result = HEDDLE_REAL(cuGraphNodeGetType)(nodes[i], &type);
     CUgraph child = nullptr;
     if (result != CUDA_SUCCESS) break;
-    if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
+    if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL || type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+        type == CU_GRAPH_NODE_TYPE_MEM_FREE) {
+      result = CUDA_ERROR_NOT_SUPPORTED;
+    } else if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
       result = visit(nodes[i], data);
     } else if (type == CU_GRAPH_NODE_TYPE_GRAPH) {
       result = depth < kGraphDepthMost

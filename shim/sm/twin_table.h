@@ -88,7 +88,8 @@ void end_clone(Twinned& entry);
 // After a refusal or for want of room; counted the first time.
 void put_off(const Inside& in, Twinned& entry, GraphFate why);
 
-// Visits the kernel nodes of the graph and of its children, until one visit fails.
+// Visits the kernel nodes of the graph and of its children, until one visit fails. Fails at nodes
+// that the driver clones no graph with: to try would be an error in the application's log.
 inline constexpr int kGraphDepthMost = 8;
 CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode node, void* data), void* data,
                        int depth = 0);

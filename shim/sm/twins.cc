@@ -31,11 +31,15 @@ bool has(CUgraphNode node, CUlaunchAttributeID attribute) {
          value.cooperative != 0;
 }
 
-// kTwin: the node can be moved. Else why it keeps its graph where that is.
-GraphFate fate_of(CUgraphNode node) {
+// kTwin: the node can be moved. Else why it keeps its graph where that is. A node of another
+// context is another device's, or has the SMs that the application chose.
+GraphFate fate_of(CUgraphNode node, CUcontext context) {
   if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) return GraphFate::kCooperative;
-  return has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE) ? GraphFate::kDevice
-                                                                     : GraphFate::kTwin;
+  if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) return GraphFate::kDevice;
+  CUDA_KERNEL_NODE_PARAMS_v2 params = {};
+  const bool known = HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) == CUDA_SUCCESS;
+  const bool here = params.ctx == nullptr || params.ctx == context;
+  return known && here ? GraphFate::kTwin : GraphFate::kNoClone;
 }
 
 // A graph as its twins are made of it.
@@ -46,22 +50,24 @@ struct Cloned {
   bool own_priorities = false;
 };
 
-Cloned clone_of(CUgraph graph, uint64_t flags) {
+// The graph itself is looked at: of what the device may update, a clone does not say so.
+Cloned clone_of(CUgraph graph, uint64_t flags, CUcontext context) {
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return {GraphFate::kDevice};
   Cloned made;
   const RelaxedCapture relaxed;
-  if (HEDDLE_REAL(cuGraphClone)(&made.graph, graph) != CUDA_SUCCESS) return {GraphFate::kNoClone};
   // A library may instantiate with the flag although no node has a priority: PyTorch does.
   const bool by_node = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0;
-  const CUresult visited = for_each_kernel(made.graph, [&](CUgraphNode node) {
+  const CUresult visited = for_each_kernel(graph, [&](CUgraphNode node) {
     ++made.nodes;
     made.own_priorities |= by_node && has(node, CU_LAUNCH_ATTRIBUTE_PRIORITY);
-    made.fate = fate_of(node);
+    made.fate = fate_of(node, context);
     return made.fate == GraphFate::kTwin ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
   });
-  if (visited == CUDA_SUCCESS) return made;
-  HEDDLE_REAL(cuGraphDestroy)(made.graph);
-  return {made.fate == GraphFate::kTwin ? GraphFate::kNoClone : made.fate};
+  if (made.fate != GraphFate::kTwin) return {made.fate};
+  if (visited == CUDA_SUCCESS && HEDDLE_REAL(cuGraphClone)(&made.graph, graph) == CUDA_SUCCESS) {
+    return made;
+  }
+  return {GraphFate::kNoClone};
 }
 
 // With the lock held.
@@ -152,7 +158,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
   // Before the first answer of a daemon nobody knows whether there will be gates.
   const bool gates = any_gates() || guard().tried.load(std::memory_order_relaxed) == 0;
   if (!has_family(device, context) && !(gates && context == primary_of(device))) return;
-  const Cloned cloned = clone_of(graph, flags);
+  const Cloned cloned = clone_of(graph, flags, context);
   if (cloned.fate != GraphFate::kTwin) return count(cloned.fate);
   const Held held(twins_lock);
   Twinned* entry = find_twinned(exec);
@@ -175,8 +181,8 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
 void graph_updated(CUgraphExec exec, CUgraph graph) {
   Twinned* entry = find_twinned(exec);
   if (entry == nullptr) return;
-  const Cloned cloned =
-      may_clone(*entry) ? clone_of(graph, entry->flags) : Cloned{GraphFate::kUpdated};
+  const Cloned cloned = may_clone(*entry) ? clone_of(graph, entry->flags, entry->context)
+                                          : Cloned{GraphFate::kUpdated};
   if (cloned.fate != GraphFate::kTwin && entry->fate != cloned.fate) count(cloned.fate);
   const Held held(twins_lock);
   end_clone(*entry);

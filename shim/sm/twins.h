@@ -38,7 +38,7 @@ namespace heddle::shim {
 // executables, 255 at most. The first is the number of twins.
 enum class GraphFate : uint8_t {
   kTwin,
-  kNoClone,      // the driver clones no graph with conditional, allocation or free nodes
+  kNoClone,      // has conditional, allocation or free nodes, or kernels of another context
   kDevice,       // the device may launch it, or update its nodes
   kCooperative,  // a kernel needs all its blocks at a time
   kUpdated,      // the application changed nodes of it, or all of it too often

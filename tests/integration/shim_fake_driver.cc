@@ -78,6 +78,9 @@ FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is z
 FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_unseen;    // nonzero: a capture in global mode that the shim cannot see
 FAKE std::atomic<int> fake_ended;     // calls that would have ended it
+FAKE std::atomic<int> fake_refused;   // calls that the real driver would put into its log of errors
+std::atomic<int> fake_refused{0};
+static CUresult refused(CUresult why) { return ++fake_refused, why; }
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_clusters{0}, fake_dependent{0}, fake_fail{0}, fake_event_calls{0},
     fake_event_errors{0}, fake_capturing{0}, fake_asking{0}, fake_answers{-1}, fake_blocking{0},
@@ -235,7 +238,7 @@ FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   note("record", stream);
   if (is_lane(stream) && fake_lane_deaf > 0 && fake_lane_deaf-- > 0) return CUDA_ERROR_UNKNOWN;
   if (reinterpret_cast<uint64_t>(event) % 16 != context_of(stream)) {
-    return CUDA_ERROR_INVALID_HANDLE;
+    return refused(CUDA_ERROR_INVALID_HANDLE);
   }
   return fake_event_errors > 0 && fake_event_errors-- > 0 ? CUDA_ERROR_UNKNOWN : CUDA_SUCCESS;
 }
@@ -367,9 +370,15 @@ FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned l
   return *exec = reinterpret_cast<CUgraphExec>(made), CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphExecDestroy(CUgraphExec) { return --fake_execs, CUDA_SUCCESS; }
+// As the real one: not of graphs with such nodes, and a clone's nodes are not the device's to
+// update.
 FAKE CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
-  if (after("alloc", graph) != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
-  return ++fake_clones, *clone = graph, CUDA_SUCCESS;
+  for (const char* kind : {"alloc", "free", "while "}) {
+    if (after(kind, graph) != nullptr) return refused(CUDA_ERROR_NOT_SUPPORTED);
+  }
+  const char* plain = after("updatable ", graph);
+  *clone = plain != nullptr ? reinterpret_cast<CUgraph>(const_cast<char*>(plain)) : graph;
+  return ++fake_clones, CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphDestroy(CUgraph) { return --fake_clones, CUDA_SUCCESS; }
 FAKE CUresult cuGraphExecUpdate_v2(CUgraphExec, CUgraph, void*) { return CUDA_SUCCESS; }
@@ -389,7 +398,8 @@ FAKE CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUlaunchAttributeI
   if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) {
     return value->priority = after("raised", node) != nullptr ? -1 : 0, CUDA_SUCCESS;
   }
-  return value->cooperative = after("coop", node) != nullptr, CUDA_SUCCESS;
+  const bool device = id == CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE;
+  return value->cooperative = after(device ? "updatable " : "coop", node) != nullptr, CUDA_SUCCESS;
 }
 // A Green Context's handle is its groups.
 FAKE CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green) {
@@ -408,6 +418,8 @@ FAKE CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode* nodes, size_t* count) 
 FAKE CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
   *type = after("child ", node) != nullptr   ? CU_GRAPH_NODE_TYPE_GRAPH
           : after("while ", node) != nullptr ? CU_GRAPH_NODE_TYPE_CONDITIONAL
+          : after("alloc", node) != nullptr  ? CU_GRAPH_NODE_TYPE_MEM_ALLOC
+          : after("free", node) != nullptr   ? CU_GRAPH_NODE_TYPE_MEM_FREE
                                              : CU_GRAPH_NODE_TYPE_KERNEL;
   return CUDA_SUCCESS;
 }
@@ -446,7 +458,7 @@ FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**,
     if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_PRIORITY) continue;
     fake_priority = config->attrs[i].value.priority;
     ++fake_prioritized;
-    if (fake_refusing != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (fake_refusing != 0) return refused(CUDA_ERROR_INVALID_VALUE);
   }
   return launch(config->hStream);
 }

@@ -199,13 +199,19 @@ TEST_F(ShimTwins, ItsChildrenMoveToo) {
 TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
   Sized app(*this);
   tell({.size = kTwo, .raised = true, .launch_priority = -5});
-  int fate = 1;
-  for (const char* make : {"graph_make_alloc", "graph_make_device", "graph_make_coop"}) {
+  const std::vector<std::pair<const char*, int>> graphs = {
+      {"graph_make_alloc", 1},           {"graph_make_free", 1},
+      {"graph_make_while", 1},           {"graph_make_far", 1},
+      {"graph_make_device", 2},          {"graph_make_updatable", 2},
+      {"graph_make_updatable_child", 2}, {"graph_make_coop", 3}};
+  uint64_t stayed[4] = {};
+  for (const auto& [make, fate] : graphs) {
     EXPECT_EQ(app(make), "0");
     EXPECT_TRUE(stays(app)) << make;
-    EXPECT_EQ(count(fate++), 1U) << make;
+    EXPECT_EQ(count(fate), ++stayed[fate]) << make;
   }
   EXPECT_EQ(app("get fake_clones"), "0");
+  EXPECT_EQ(app("get fake_refused"), "0") << "the driver was asked for no clone that it refuses";
 }
 
 TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
