@@ -6,6 +6,7 @@
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
+#include "shim/gate/page.h"
 
 namespace heddle::shim {
 namespace {
@@ -49,6 +50,16 @@ void begin_detours(StreamSlot& stream) {
   if (stream.detoured.load(std::memory_order_relaxed)) return;
   stream.detoured.store(true, std::memory_order_seq_cst);
   any_detours.store(true, std::memory_order_seq_cst);
+}
+
+// Its ask starved while a thread was in a synchronizing call, and that thread still is.
+bool is_spared(StreamSlot& stream) {
+  const int64_t since_ns = stream.spared_ns.load(std::memory_order_relaxed);
+  if (since_ns == 0) [[likely]]
+    return false;
+  if (anyone_blocked(since_ns)) return true;
+  stream.spared_ns.store(0, std::memory_order_relaxed);
+  return false;
 }
 
 bool is_stale(const ipc::ControlMemory& control, int64_t now) {
@@ -221,7 +232,7 @@ void Turn::admit(const Launch& launch) {
     }
     return Admission::LEASE;
   }
-  if (stream_->signals.load(std::memory_order_relaxed)) return exempt();
+  if (stream_->signals.load(std::memory_order_relaxed) || is_spared(*stream_)) return exempt();
   // It can be recalled: before a window, whose launches cannot, and before credit.
   if (in_.session().gates != nullptr && stand_at_gate(launch)) return Admission::GATED;
   if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
@@ -329,7 +340,9 @@ ipc::RecordFields Turn::record(Admission admission) {
 // Asks for no room, and takes it all the same. Others may wait for it: it must not stand behind a
 // closed gate, nor must what comes before it.
 Admission Turn::exempt() {
-  leave_gates(in_.session().gates);
+  GateBook* const gates = in_.session().gates;
+  const bool for_good = quiet_ || stream_->signals.load(std::memory_order_relaxed);
+  if (for_good || (gates != nullptr && newest_gate(*gates, *stream_) != 0)) leave_gates(gates);
   in_.thread().room_us -= predicted_us_;
   return Admission::SELF_EXEMPT;
 }
@@ -355,11 +368,12 @@ void Turn::ask(const Launch& launch) {
   const int64_t asked_ns = at_ns_;
   const Admission admission = wait(ask_seq_);
   // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
-  // the time: that one may be waiting for this very launch, so that its stream is held no more.
+  // the time: that one may be waiting for this very launch, so that its stream is not held until
+  // that call is over.
   const auto waited_ns = static_cast<double>(now_ns() - asked_ns);
   if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
       anyone_blocked(asked_ns)) {
-    stream_->signals.store(true, std::memory_order_relaxed);
+    stream_->spared_ns.store(asked_ns, std::memory_order_relaxed);
   }
   if (admission == Admission::ASK) {
     use_grant(ipc::slot_grant(in_.grant()));

@@ -207,6 +207,7 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
   slot.detoured.store(false, std::memory_order_relaxed);
   // What is known of one that shares holds for all: it is taken anew at each of their launches.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
+  slot.spared_ns.store(0, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
   if (!shared) keys[place].store(key, std::memory_order_release);
   return slot;

@@ -64,6 +64,8 @@ struct alignas(64) StreamSlot {
   int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
+  // When it asked, if that ask starved while a thread was in a synchronizing call; 0: none did.
+  std::atomic<int64_t> spared_ns{0};
 
   std::atomic<uint64_t> gate{0};  // the newest in it (gate/page.h); 0: none since it has the slot
 

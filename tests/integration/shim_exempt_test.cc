@@ -105,6 +105,7 @@ TEST_F(ShimExempt, ALaunchThatAnotherThreadSeemsToWaitFor) {
   expect_asks(app_, "launch 192");
   app_("set fake_blocking 0");
   EXPECT_EQ(app_("result"), "0");
+  expect_asks(app_, "launch 128");  // that thread waits no more
 }
 
 TEST_F(ShimExempt, ALaunchIntoACapture) {
