@@ -2,7 +2,6 @@
 """heddle-device-plugin and a kubelet of our own, over the real protocol, from an installed tree."""
 
 import contextlib
-import json
 import pathlib
 import shutil
 import socket
@@ -11,7 +10,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PLUGIN = ROOT / "dist/bin/heddle-device-plugin"
+PLUGIN, HEDDLE = ROOT / "dist/bin/heddle-device-plugin", ROOT / "dist/bin/heddle"
 sys.dont_write_bytecode = True
 sys.path.append(str(ROOT / "dist/share/heddle/kubernetes"))
 try:
@@ -31,8 +30,9 @@ class Host:
 
     def __init__(self, folder):
         self.gpus, self.cdi = folder / "gpus", folder / "heddle.json"
-        self.socket, self.plugins = folder / "heddled.sock", folder / "device-plugins"
+        self.socket, self.plugins = folder / "run/heddle.sock", folder / "device-plugins"
         self.plugins.mkdir()
+        self.socket.parent.mkdir()
         for gpu in GPUS:
             self.add_gpu(gpu)
         self.add_gpu("GPU-????????-????-????-????-????????????")  # not looked at yet
@@ -45,13 +45,14 @@ class Host:
             f"Model: \t\t NVIDIA H200\nGPU UUID: \t {uuid}\n")
 
     def write_cdi(self):
-        self.cdi.write_text(json.dumps({"kind": "heddle/client"}))
+        subprocess.run([HEDDLE, "--socket", self.socket, "cdi", "--output", self.cdi], check=True,
+                       capture_output=True)
 
     @contextlib.contextmanager
-    def plugin(self, *arguments):
-        command = ["/usr/bin/python3", PLUGIN, "--gpus", self.gpus, "--cdi", self.cdi, "--socket",
-                   self.socket, "--kubelet", self.plugins, "--period", "0.02", *arguments]
-        process = subprocess.Popen(command)
+    def plugin(self, *arguments, stderr=None):
+        command = ["/usr/bin/python3", PLUGIN, "--gpus", self.gpus, "--cdi", self.cdi,
+                   "--kubelet", self.plugins, "--period", "0.02", *arguments]
+        process = subprocess.Popen(command, stderr=stderr, text=True)
         try:
             yield process
             process.terminate()
@@ -74,7 +75,7 @@ class Host:
 def allocate(plugin, *slots):
     request = api.AllocateRequest(container_requests=[
         api.ContainerAllocateRequest(devices_ids=slots)])
-    return plugin.calls.Allocate(request).container_responses[0]
+    return plugin.calls.Allocate(request, timeout=20).container_responses[0]
 
 
 def healthy(*gpus):
@@ -198,11 +199,43 @@ def waits_for_heddled_where_it_was_told_to(host):
     host.kubelet.stop()
 
 
+def many_watches_leave_threads_for_other_calls(host):
+    host.kubelet.start()
+    with host.plugin():
+        host.wait_for(healthy(*GPUS))
+        plugin = host.kubelet.plugins[BATCH]
+        watches = []
+        for _ in range(12):
+            watches.append(plugin.calls.ListAndWatch(api.Empty(), timeout=20))
+            assert len(next(watches[-1]).devices) == 8  # the newest is always answered
+        assert allocate(plugin, f"{GPUS[0]}-0").cdi_devices
+        assert not list(watches[0]), "the oldest ended, and says so"
+        shutil.rmtree(host.gpus / GPUS[0])
+        assert next(watches[-1]).devices, "the newest goes on"
+    host.kubelet.stop()
+
+
+def says_that_no_gpu_is_listed(host):
+    shutil.rmtree(host.gpus)
+    with host.plugin(stderr=subprocess.PIPE) as process:
+        line = process.stderr.readline()
+        assert f"no GPU is listed in {host.gpus}" in line, line
+
+
+def says_what_to_install_without_grpc(host):
+    (host.plugins / "grpc.py").write_text("raise ImportError")
+    done = subprocess.run(["/usr/bin/python3", PLUGIN, "--help"], capture_output=True, text=True,
+                          timeout=20, env={"PYTHONPATH": str(host.plugins)})
+    assert done.returncode == 1 and "install python3-grpcio" in done.stderr, done
+    assert "Traceback" not in done.stderr, done
+
+
 for check in (registers_a_resource_for_each_class, registers_again_when_the_kubelet_restarts,
               registers_once_a_kubelet_takes_it, allocates_a_thousand_times,
               names_gpus_for_nvidias_runtime_where_they_have_no_cdi_devices,
               prefers_gpus_with_most_slots_left, tells_what_a_pod_would_miss,
-              waits_for_heddled_where_it_was_told_to):
+              waits_for_heddled_where_it_was_told_to, many_watches_leave_threads_for_other_calls,
+              says_that_no_gpu_is_listed, says_what_to_install_without_grpc):
     print(f"plugin {check.__name__}", flush=True)
     with tempfile.TemporaryDirectory(prefix="heddle-k8s-") as folder:
         check(Host(pathlib.Path(folder)))
