@@ -26,12 +26,14 @@ local function work_of(id)
   return at_work[id]
 end
 
+-- A function inside use_of would be made anew for each launch that a hook looks at.
+local function with_unknown(use_pct, unknown)
+  return use_pct and use_pct + unknown * (UNKNOWN_PCT - use_pct) or UNKNOWN_PCT
+end
+
 local function use_of(kn)
   local unknown = (kn.unknown_pct or 0) / 100  -- of a graph, by time
-  local function all(use_pct)
-    return use_pct and use_pct + unknown * (UNKNOWN_PCT - use_pct) or UNKNOWN_PCT
-  end
-  return all(kn.occupancy_pct), all(kn.dram_pct)
+  return with_unknown(kn.occupancy_pct, unknown), with_unknown(kn.dram_pct, unknown)
 end
 
 -- What the others have in flight, or those above alone: their number, and the sums of compute and
