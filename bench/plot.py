@@ -37,27 +37,6 @@ from harness.traces import ASKS, GAPS
 from harness.verdict import NO_POLICIES
 
 DEBIAN_PYTHON = "/usr/bin/python3"
-try:
-    import matplotlib
-except ImportError:
-    # Debian's package belongs to Debian's interpreter, which need not be the first on the PATH.
-    if os.path.realpath(sys.executable) != os.path.realpath(DEBIAN_PYTHON) \
-            and os.path.exists(DEBIAN_PYTHON):
-        os.execv(DEBIAN_PYTHON, [DEBIAN_PYTHON, *sys.argv])
-    sys.exit("heddle-bench plot: matplotlib is not there; install the package python3-matplotlib")
-
-matplotlib.use("svg")
-from matplotlib import pyplot as plt  # noqa: E402
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator  # noqa: E402
-
-matplotlib.rcParams.update({
-    "svg.hashsalt": "heddle",  # else ids are drawn at random
-    "svg.fonttype": "none",    # text stays text
-    "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
-    "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.6, "axes.axisbelow": True,
-    "legend.frameon": False,
-})
 # Okabe and Ito's colours: told apart by everybody, and in print.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#444444",
            "#8b5a2b")
@@ -72,6 +51,30 @@ TIMELINE_POINTS = 3000  # across
 
 def refuse(what):
     sys.exit(f"heddle-bench plot: {what}")
+
+
+def load_matplotlib():
+    """Once the arguments are read: --help needs nothing that is not in Python."""
+    global plt, FixedLocator, FuncFormatter, NullLocator
+    try:
+        import matplotlib
+    except ImportError:
+        # Debian's package belongs to Debian's interpreter, which need not be the first on the PATH.
+        if os.path.realpath(sys.executable) != os.path.realpath(DEBIAN_PYTHON) \
+                and os.path.exists(DEBIAN_PYTHON):
+            os.execv(DEBIAN_PYTHON, [DEBIAN_PYTHON, *sys.argv])
+        refuse("matplotlib is not there; install the package python3-matplotlib")
+    matplotlib.use("svg")
+    from matplotlib import pyplot as plt
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+    matplotlib.rcParams.update({
+        "svg.hashsalt": "heddle",  # else ids are drawn at random
+        "svg.fonttype": "none",    # text stays text
+        "font.size": 9, "axes.titlesize": 10, "axes.titlelocation": "left",
+        "axes.spines.top": False, "axes.spines.right": False,
+        "axes.grid": True, "grid.color": "#e6e6e6", "grid.linewidth": 0.6, "axes.axisbelow": True,
+        "legend.frameon": False,
+    })
 
 
 def origin(result):
@@ -442,6 +445,7 @@ def main():
     options = parser.parse_args()
     if Path(options.out).suffix != ".svg":
         refuse(f"{options.out}: pictures are SVG; name an --out that ends in .svg")
+    load_matplotlib()
     draw_timeline(options) if options.kind == "timeline" else draw_results(options)
 
 

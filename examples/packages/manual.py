@@ -35,8 +35,12 @@ class Command:
     def __init__(self, program, words=()):
         self.name = " ".join([program.name, *words])
         done = subprocess.run([program, *words, "--help"], capture_output=True, text=True)
-        if done.returncode:
-            sys.exit(f"manual.py: {self.name} --help: {done.stderr}")
+        if done.returncode:  # no reason to end an installation
+            print(f"manual.py: no page for {self.name}: its --help said: {done.stderr.strip()}",
+                  file=sys.stderr)
+            self.title = self.usage = ""
+            self.sections, self.end, self.below = {}, [], []
+            return
         title, usage, *rest = done.stdout.splitlines()
         if title.startswith("usage: "):  # argparse: the title is the first paragraph below
             usage, (title, *rest) = title, filter(None, rest)

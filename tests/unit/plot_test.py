@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,9 @@ if not has_matplotlib():
     print("no matplotlib here: tests/setup.sh --plots installs python3-matplotlib")
     sys.exit(77)
 sys.path.insert(0, str(PLOT.parent))
-import plot  # noqa: E402  (which may begin this test anew, in Debian's interpreter)
+import plot  # noqa: E402
+
+plot.load_matplotlib()  # it may begin this test anew, in Debian's interpreter
 
 
 def metadata(pid, name):
@@ -76,6 +79,15 @@ class Plot(unittest.TestCase):
         self.addCleanup(plot.plt.close, "all")
         with mock.patch("sys.argv", ["plot", *map(str, arguments), "--out", str(self.svg)]):
             plot.main()
+
+    def test_helps_without_matplotlib(self):
+        self.written("matplotlib.py", None).write_text("raise ImportError\n")
+        env = {**os.environ, "PYTHONPATH": str(self.at)}
+        done = subprocess.run([sys.executable, PLOT, "--help"], text=True, capture_output=True,
+                              env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--together", done.stdout)
+        self.assertIn("python3-matplotlib", self.run_plot(RESULT, status=1, env=env))
 
     def draw(self, *arguments):
         self.plot(*arguments)
