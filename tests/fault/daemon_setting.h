@@ -50,14 +50,7 @@ class DaemonTest : public ::testing::Test {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       dup2(open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDERR_FILENO);
       before();
-      server::Log log(server::LogLevel::kInfo);
-      FilePolicyStore store(config_.policy, folder_ + "/quarantined");
-      auto made = server::Server::make(config_, store, log);
-      if (!made) _exit(1);
-      (*made)->handle_signals();
-      (*made)->run();
-      made->reset();
-      _exit(0);
+      _exit(serve() ? 0 : 1);
     }
     ASSERT_TRUE(eventually([&] { return status().contains("clients"); }));
   }
@@ -68,6 +61,16 @@ class DaemonTest : public ::testing::Test {
     waitpid(pid_, &result, 0);
     EXPECT_EQ(result, 0) << "the daemon did not end well";
     pid_ = -1;
+  }
+  // True: it ran, and its log is written.
+  bool serve() {
+    server::Log log(server::LogLevel::kInfo);
+    FilePolicyStore store(config_.policy, folder_ + "/quarantined");
+    auto made = server::Server::make(config_, store, log);
+    if (!made) return false;
+    (*made)->handle_signals();
+    (*made)->run();
+    return true;
   }
   json status() {
     const server::Reply reply = request(config_.socket, Request{});
@@ -100,6 +103,11 @@ class DaemonTest : public ::testing::Test {
     if (ftruncate(kFd, sizeof(fault::Board)) != 0) return nullptr;
     void* at = mmap(nullptr, sizeof(fault::Board), PROT_READ | PROT_WRITE, MAP_SHARED, kFd, 0);
     return at != MAP_FAILED ? static_cast<fault::Board*>(at) : nullptr;
+  }
+  // All of it: the daemon's thread writes lines later than the daemon answers.
+  std::string end_log() {
+    stop();
+    return log_text();
   }
   std::string log_text() const {
     std::ifstream stream(log_);

@@ -278,7 +278,7 @@ TEST_F(DaemonTest, ServesOnWhenItsLogFindsNoRoom) {
     ASSERT_TRUE(client.wait_granted(0, seq));
   }
   EXPECT_EQ(status()["policy"]["name"], "builtin");
-  EXPECT_TRUE(log_text().empty()) << "there was room after all";
+  EXPECT_TRUE(end_log().empty()) << "there was room after all";
 }
 
 TEST_F(DaemonTest, ServesOnWhenWhoReadsItsLogIsGone) {

@@ -57,9 +57,9 @@ TEST_F(HangupTest, RulesApplyToThoseWhoAreAttached) {
   EXPECT_EQ(config["rules"], 1);
   EXPECT_EQ(config["error"], "");
   EXPECT_EQ(config["needs_restart"], json::array({"[gpu]"}));
-  EXPECT_NE(log_text().find("client_terms_changed"), std::string::npos);
   FakeClient later(config_.socket, {.label = "x"});
   EXPECT_NE(later.attached().flags & ipc::kFailClosed, 0u);
+  EXPECT_NE(end_log().find("client_terms_changed"), std::string::npos);
 }
 
 TEST_F(HangupTest, ARefusedConfigurationChangesNothingAndIsShown) {
@@ -80,9 +80,9 @@ TEST_F(HangupTest, ARefusedConfigurationChangesNothingAndIsShown) {
 TEST_F(HangupTest, AnEndIsNoWarning) {
   configure("");
   start_configured();
-  stop();
-  EXPECT_NE(log_text().find("event=stopped"), std::string::npos);
-  EXPECT_EQ(log_text().find("event=bypass"), std::string::npos) << log_text();
+  const std::string log = end_log();
+  EXPECT_NE(log.find("event=stopped"), std::string::npos);
+  EXPECT_EQ(log.find("event=bypass"), std::string::npos) << log;
 }
 
 }  // namespace

@@ -110,7 +110,7 @@ class Trial:
         try:
             waiting = until(lambda: self.mps("status")["waiting"], 10, "who waits is named")
             expect(waiting[0]["uid"] == NOBODY, waiting)
-            expect("mps_client_waits" in self.log.read_text(), "it is in the log")
+            until(lambda: "mps_client_waits" in self.log.read_text(), 10, "it is in the log")
             self.say(f"waits inside cuInit: {waiting}")
         finally:
             job.give_up()

@@ -307,7 +307,7 @@ TEST_F(MemoryLimit, LoweredLimitTakesNothingAwayAndGivesNothingMore) {
     if (lowered) fresh.rules.at(0).terms.memory = "256MiB";
     return fresh;
   };
-  auto made = server::Server::make(config_, *store_, log_);
+  auto made = server::Server::make(config_, *store_, *log_);
   ASSERT_TRUE(made);
   server_ = std::move(*made);
   server_->handle_signals({read, {}});

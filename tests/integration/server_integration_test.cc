@@ -297,7 +297,7 @@ TEST_F(ServerTest, RefusesARepeaterWithOneLine) {
   FakeClient client(config_.socket, {.version = ipc::kProtocolVersion + 1});
   for (int i = 0; i < 3; ++i) client.reconnect();
   EXPECT_EQ(status()["clients"], 0);
-  const std::string log = ::testing::internal::GetCapturedStderr();
+  const std::string log = end_log();
   const size_t first = log.find("client_refused");
   EXPECT_NE(first, std::string::npos) << log;
   EXPECT_EQ(log.find("client_refused", first + 1), std::string::npos) << log;
@@ -469,7 +469,7 @@ TEST_F(ServerTest, RecordsWhatItsCoreSees) {
 
 TEST_F(ServerTest, RefusesASocketInUse) {
   start();
-  auto second = server::Server::make(config_, *store_, log_);
+  auto second = server::Server::make(config_, *store_, *log_);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message.find("another heddled"), std::string::npos);
   EXPECT_EQ(status()["clients"], 0) << "the first one still serves";
@@ -478,7 +478,7 @@ TEST_F(ServerTest, RefusesASocketInUse) {
 TEST_F(ServerTest, LeavesTheSocketOfAnotherAloneWhenItStops) {
   start();
   ASSERT_EQ(unlink(config_.socket.c_str()), 0);
-  auto second = server::Server::make(config_, *store_, log_);
+  auto second = server::Server::make(config_, *store_, *log_);
   ASSERT_TRUE(second);
   stop();
   EXPECT_EQ(access(config_.socket.c_str(), F_OK), 0);

@@ -133,7 +133,7 @@ TEST_F(ServerTest, APolicyLoadedForAWhileRevertsUnlessItIsKept) {
 // A reload of the service for a rule is no order about the policy.
 TEST_F(ServerTest, AHangupForARuleKeepsTheTrialUntilThePolicyTableChanges) {
   std::atomic<bool> rule{false}, other_policy{false};
-  auto made = server::Server::make(config_, *store_, log_);
+  auto made = server::Server::make(config_, *store_, *log_);
   ASSERT_TRUE(made) << made.error().message;
   server_ = std::move(*made);
   server_->handle_signals({[&]() -> Result<server::Config> {

@@ -162,7 +162,7 @@ class ServerTest : public ::testing::Test {
   void TearDown() override { stop(); }
   void start(const std::string& policy = "builtin") {
     config_.policy.name = policy;
-    auto made = server::Server::make(config_, *store_, log_);
+    auto made = server::Server::make(config_, *store_, *log_);
     ASSERT_TRUE(made) << made.error().message;
     server_ = std::move(*made);
     thread_ = std::thread([this] { server_->run(); });
@@ -172,6 +172,12 @@ class ServerTest : public ::testing::Test {
     server_->stop();
     thread_.join();
     server_.reset();
+  }
+  // Behind CaptureStderr(): all that the server logged. Its thread writes later than it answers.
+  std::string end_log() {
+    stop();
+    log_ = std::make_unique<server::Log>(server::LogLevel::kWarning);
+    return ::testing::internal::GetCapturedStderr();
   }
   json ask_daemon(Request::Kind kind) {
     Request r;
@@ -194,7 +200,7 @@ class ServerTest : public ::testing::Test {
   const TestFolder made_;
   const std::string directory_ = made_.path();
   Valve valve_;
-  server::Log log_{server::LogLevel::kWarning};
+  std::unique_ptr<server::Log> log_ = std::make_unique<server::Log>(server::LogLevel::kWarning);
   server::Config config_;
   std::optional<FileStore> store_;
   std::unique_ptr<server::Server> server_;
