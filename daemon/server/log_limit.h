@@ -28,7 +28,8 @@ class LogLimit {
  public:
   static constexpr int64_t kWindowNs = 10'000'000'000;
   static constexpr uint64_t kLines = 100;  // of a user in a window
-  static constexpr size_t kUsers = 64;     // all others count as kSomeClient
+  // All others count as kSomeClient, but who is privileged: nobody takes his place.
+  static constexpr size_t kUsers = 64;
 
   struct LeftOut {
     uint64_t lines = 0, more = 0;
@@ -39,7 +40,8 @@ class LogLimit {
   // False: the line is to be left out.
   bool admits(Causer causer, std::string_view event, int64_t now) {
     if (counts_.empty()) end_ = now + kWindowNs;
-    if (counts_.size() >= kUsers && counts_.count(causer) == 0) causer = kSomeClient;
+    const bool full = counts_.size() >= kUsers && counts_.count(causer) == 0;
+    if (full && !causer.privileged) causer = kSomeClient;
     LeftOut& count = counts_[causer];
     if (++count.lines <= kLines) return true;
     ++count.more;

@@ -41,6 +41,12 @@ TEST(LogLimit, LinesOfManyUsersShareTheLimit) {
   EXPECT_LE(limit.take().size(), LogLimit::kUsers + 1);
 }
 
+TEST(LogLimit, ManyUsersHideNoLineOfRoots) {
+  LogLimit limit;
+  for (uid_t uid = 1; uid < 1'000; ++uid) admitted(limit, {uid, false}, LogLimit::kLines);
+  EXPECT_EQ(admitted(limit, kRoot, 7), 7u);
+}
+
 TEST(LogLimit, ALineSaysHowManyWereLeftOut) {
   ::testing::internal::CaptureStderr();
   auto log = std::make_unique<Log>(LogLevel::kInfo);
