@@ -31,20 +31,35 @@ bool stops_inside(const Claim& claim) {
 
 }  // namespace
 
-// Several threads' tickets may be read in another order than they were drawn in. What the core was
-// asked for stays the first.
 bool GateQueue::add(const Claim& claim, float predicted_us) {
   used_ = std::max<size_t>(used_, claim.fields.device + 1u);
   Device& d = devices_[claim.fields.device];
-  if (d.waiting.size() == kMost) return false;
+  if (d.waiting.size() + d.fresh.size() == kMost) return false;
   const uint32_t ticket = ticket_of(claim);
-  size_t place = d.waiting.size();
-  const size_t first = std::max<size_t>(d.recalled, d.asked ? 1 : 0);
-  while (place > first && !gate_lets(ticket, ticket_of(d.waiting[place - 1]))) --place;
-  const auto at = d.waiting.begin() + static_cast<std::ptrdiff_t>(place);
-  d.waiting.insert(at, claim)->fields.duration_us = std::max(predicted_us, 1.0F);
+  d.fresh.push_back(claim);
+  d.fresh.back().fields.duration_us = std::max(predicted_us, 1.0F);
   d.newest = later(d.newest, ticket);
   return true;
+}
+
+// Several threads' tickets may be read in another order than they were drawn in. What the core was
+// asked for stays the first. Once for all that a turn read: whatever order a client writes in, it
+// costs a sort.
+void GateQueue::merge(Device& d) {
+  if (d.fresh.empty()) return;
+  // An order of all numbers there are, whichever a client invents.
+  const uint32_t oldest = d.newest - (uint32_t{1} << 31);
+  const auto before = [oldest](const Claim& a, const Claim& b) {
+    return ticket_of(a) - oldest - 1 < ticket_of(b) - oldest - 1;
+  };
+  std::stable_sort(d.fresh.begin(), d.fresh.end(), before);
+  const size_t first = std::max<size_t>(d.recalled, d.asked ? 1 : 0), there = d.waiting.size();
+  d.waiting.insert(d.waiting.end(), d.fresh.begin(), d.fresh.end());
+  d.fresh.clear();
+  const auto at = [&d](size_t i) { return d.waiting.begin() + static_cast<std::ptrdiff_t>(i); };
+  if (there > first && before(*at(there), *at(there - 1))) {
+    std::inplace_merge(at(first), at(there), d.waiting.end(), before);
+  }
 }
 
 std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
@@ -64,6 +79,7 @@ std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
 
 std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) {
   Device& d = devices_[i];
+  merge(d);
   if (d.closing) {
     d.closing = std::ranges::any_of(d.under_way, stops_inside);
     if (d.closing && !d.asked) return recall(i, now);
@@ -148,6 +164,7 @@ void GateQueue::look() {
 // What is over in a stream has all before it there over.
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
+  merge(d);
   if (d.waiting.empty() && d.under_way.empty()) return;
   if (d.open && !ipc::gate_is_open(page_.released[i], d.newest)) {
     ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
@@ -191,7 +208,9 @@ bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs n
 void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
   const size_t i = thread - ipc::kThreads;
   Device& d = devices_[i];
-  if (!std::exchange(d.asked, false)) return;
+  if (!d.asked) return;
+  merge(d);
+  d.asked = false;
   d.released = later(d.released, ticket_of(d.waiting.front()));
   d.running = true;
   pop(i, now);

@@ -15,6 +15,7 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <vector>
 
 #include "daemon/server/intake.h"
 #include "ipc/gate.h"
@@ -61,6 +62,7 @@ class GateQueue {
 
  private:
   struct Device {
+    std::vector<Claim> fresh;     // as they were read, to be merged into those that wait
     std::deque<Claim> waiting;    // by ticket, recalled ones before; the first may be `asked`
     std::deque<Claim> under_way;  // told, and maybe not over; the oldest first
     std::deque<Claim> ended;      // as the GPU said, and not told
@@ -75,6 +77,7 @@ class GateQueue {
   };
 
   bool over(size_t device, uint32_t ticket) const;
+  static void merge(Device& d);
   void look(size_t device);
   bool may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const;
   std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);
