@@ -173,10 +173,13 @@ void Server::run() {
   mps_.begin();
   Watchdog watchdog;
   // An idle loop turns for it, too.
-  Timer turning(&loop_.loop, [&] { turning.start(watchdog.turn_ms()); });
+  // A turn that serves no socket feeds nobody.
+  Timer turning(&loop_.loop, [&] {
+    watchdog.turned();
+    turning.start(watchdog.turn_ms());
+  });
   if (watchdog.turn_ms() != 0) turning.start(watchdog.turn_ms());
   while (!stopping_) {
-    watchdog.turned();
     const core::TimeNs now = monotonic_now();
     if (!spin(now)) nap(now);
   }
@@ -268,13 +271,16 @@ bool Server::spin(core::TimeNs now) {
       engine_.contention.any() ? config_.contended_spin_us : config_.spin_us;
   const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
-  if (now - last_look_ >= kLookNs) {
-    last_look_ = now;
-    answered_ = false;
-    uv_run(&loop_.loop, UV_RUN_NOWAIT);
-  } else if (!heard) {
-    relax();
-  }
+  if (!look_around(now) && !heard) relax();
+  return true;
+}
+
+// Sockets, exits and signals have their turn whatever clients write. False: they had it just now.
+bool Server::look_around(core::TimeNs now) {
+  if (now - last_look_ < kLookNs) return false;
+  last_look_ = now;
+  answered_ = false;
+  uv_run(&loop_.loop, UV_RUN_NOWAIT);
   return true;
 }
 
@@ -282,6 +288,7 @@ void Server::nap(core::TimeNs now) {
   engine_.fall_asleep(now);
   if (engine_.poll(monotonic_now(), true, [this](Client& client) { poll_kernels(client); })) {
     if (engine_.gates.news()) last_event_ = now;
+    look_around(now);
   } else {
     core::TimeNs until = engine_.at_ease(now) ? now + kDrainNs : engine_.devices.next_deadline();
     until = std::min(until, engine_.gates.next(now));

@@ -77,6 +77,7 @@ class Server {
 
   bool spin(core::TimeNs now);
   void nap(core::TimeNs now);
+  bool look_around(core::TimeNs now);
   void beat();
   void save_profiles();
   void poll_kernels(Client& client);

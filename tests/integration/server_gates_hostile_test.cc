@@ -104,5 +104,69 @@ TEST_F(LyingGates, AMillionTicketsAreTooMany) {
   EXPECT_TRUE(eventually([&] { return status()["counters"]["claims"] > 1'000; }));
 }
 
+// Rings that are full again each time they were read: more than heddled reads while the scheduler
+// gives this thread no time.
+class Flood {
+ public:
+  static constexpr uint16_t kRings = ipc::kThreads;
+
+  explicit Flood(FakeClient& client, bool descending) : client_(client) {
+    client.memory().counters.threads_used = kRings;
+    for (uint16_t thread = 0; thread < kRings; ++thread) {
+      for (uint32_t i = 0; i < ipc::kRingRecords; ++i) {
+        ipc::RecordFields fields;
+        fields.ask_seq = descending ? ipc::kRingRecords - i : i + 1;
+        fields.stream = thread;
+        fields.admission = wire::Admission::GATED;
+        client.post(thread, fields);
+      }
+    }
+    thread_ = std::thread([this] {
+      for (uint32_t turn = 0; !over_; ++turn) {
+        for (uint16_t i = 0; i < kRings; ++i) {
+          client_.memory().threads[i].ring_head =
+              client_.control().grants[i].ring_tail + ipc::kRingRecords;
+        }
+        if (turn % 1'000 == 0) client_.ring();  // a call into the kernel
+      }
+    });
+  }
+  ~Flood() {
+    over_ = true;
+    thread_.join();
+  }
+
+ private:
+  FakeClient& client_;
+  std::atomic<bool> over_{false};
+  std::thread thread_;
+};
+
+class Floods : public ServerTest, public ::testing::WithParamInterface<bool> {
+ protected:
+  std::vector<std::unique_ptr<FakeClient>> others_;
+};
+
+TEST_P(Floods, KeepNobodyFromAnAnswer) {
+  config_.gates = true;
+  start();
+  FakeClient flooding(config_.socket, FakeClient::Options{.gates = true});
+  const Flood flood(flooding, GetParam());
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(status()["clients"], 1 + i);
+    FakeClient other(config_.socket, FakeClient::Options{.gates = true});
+    EXPECT_EQ(other.attached().managed, 1u);
+    other.ask(0, 1);
+    EXPECT_TRUE(other.wait_granted(0, 1));
+    others_.push_back(std::make_unique<FakeClient>(config_.socket, FakeClient::Options{}));
+    other.kill_process();
+    EXPECT_TRUE(eventually([&] { return status()["clients"] == 2 + i; }));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Tickets, Floods, ::testing::Bool(), [](const auto& flood) {
+  return flood.param ? "Descending" : "Ascending";
+});
+
 }  // namespace
 }  // namespace heddle::testing
