@@ -29,6 +29,11 @@ GUIDES = {"heddle-start": ("daemon/START.md", "from nothing to a service under a
 LINK = re.compile(r"\[([^][]*)\]\(([^()\s]+)\)")
 
 
+def known(commands):
+    """Those that said something."""
+    return [each for each in commands if each.title]
+
+
 class Command:
     """What `program words... --help` says."""
 
@@ -56,7 +61,7 @@ class Command:
                 lines.append(line)
             elif lines is not None:
                 lines.append(line)
-        self.below = [Command(program, (*words, word)) for word in self.words("Subcommands")]
+        self.below = known(Command(program, (*words, word)) for word in self.words("Subcommands"))
 
     def entries(self, section):
         """Pairs of what a line names, and the lines that say what it is."""
@@ -237,9 +242,10 @@ def main():
     tree = pathlib.Path(sys.argv[1]).resolve()
     heddle, bench, daemon = (Command(tree / "bin" / name)
                              for name in ("heddle", "heddle-bench", "heddled"))
-    for command in (heddle, *heddle.below, bench):
+    for command in known((heddle, *heddle.below, bench)):
         write_page(tree, command.name.replace(" ", "-"), 1, command_page(command, 1))
-    write_page(tree, "heddled", 8, command_page(daemon, 8))
+    for command in known((daemon,)):
+        write_page(tree, command.name, 8, command_page(command, 8))
     configuration = (tree / "share/heddle/heddled.toml").read_text()
     write_page(tree, "heddled.toml", 5,
                text_page("heddled.toml", configuration, "the configuration of heddled"))
