@@ -52,16 +52,6 @@ void begin_detours(StreamSlot& stream) {
   any_detours.store(true, std::memory_order_seq_cst);
 }
 
-// Its ask starved while a thread was in a synchronizing call, and that thread still is.
-bool is_spared(StreamSlot& stream) {
-  const int64_t since_ns = stream.spared_ns.load(std::memory_order_relaxed);
-  if (since_ns == 0) [[likely]]
-    return false;
-  if (anyone_blocked(since_ns)) return true;
-  stream.spared_ns.store(0, std::memory_order_relaxed);
-  return false;
-}
-
 bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
   return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;

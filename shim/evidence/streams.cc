@@ -262,6 +262,15 @@ void thread_gone(void* thread) {
 
 }  // namespace
 
+bool is_spared(StreamSlot& stream) {
+  const int64_t since_ns = stream.spared_ns.load(std::memory_order_relaxed);
+  if (since_ns == 0) [[likely]]
+    return false;
+  if (anyone_blocked(since_ns)) return true;
+  stream.spared_ns.store(0, std::memory_order_relaxed);
+  return false;
+}
+
 StreamSlot& slot_at(uint32_t index) { return slots[index]; }
 
 [[gnu::hot]] StreamSlot& stream_slot(Inside& in, StreamRef stream) {

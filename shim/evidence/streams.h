@@ -96,6 +96,9 @@ struct alignas(64) StreamSlot {
 // Some stream of the process is `detoured`.
 extern constinit std::atomic<bool> any_detours;
 
+// Its ask starved while a thread was in a synchronizing call, and that thread still is.
+bool is_spared(StreamSlot& stream);
+
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.
 StreamSlot& stream_slot(Inside& in, StreamRef stream);
 

@@ -79,12 +79,11 @@ FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_unseen;    // nonzero: a capture in global mode that the shim cannot see
 FAKE std::atomic<int> fake_ended;     // calls that would have ended it
 FAKE std::atomic<int> fake_refused;   // calls that the real driver would put into its log of errors
-std::atomic<int> fake_refused{0};
-static CUresult refused(CUresult why) { return ++fake_refused, why; }
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_clusters{0}, fake_dependent{0}, fake_fail{0}, fake_event_calls{0},
     fake_event_errors{0}, fake_capturing{0}, fake_asking{0}, fake_answers{-1}, fake_blocking{0},
-    fake_records{0}, fake_primary{0}, fake_unseen{0}, fake_ended{0};
+    fake_records{0}, fake_primary{0}, fake_unseen{0}, fake_ended{0}, fake_refused{0};
+static CUresult refused(CUresult why) { return ++fake_refused, why; }
 
 FAKE std::atomic<int> fake_green_contexts;  // alive
 FAKE std::atomic<int> fake_lanes;           // their streams, alive
@@ -370,12 +369,10 @@ FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned l
   return *exec = reinterpret_cast<CUgraphExec>(made), CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphExecDestroy(CUgraphExec) { return --fake_execs, CUDA_SUCCESS; }
-// As the real one: not of graphs with such nodes, and a clone's nodes are not the device's to
-// update.
+// As the real one: none of such nodes, and a clone's nodes are not the device's to update.
 FAKE CUresult cuGraphClone(CUgraph* clone, CUgraph graph) {
-  for (const char* kind : {"alloc", "free", "while "}) {
+  for (const char* kind : {"alloc", "free", "while "})
     if (after(kind, graph) != nullptr) return refused(CUDA_ERROR_NOT_SUPPORTED);
-  }
   const char* plain = after("updatable ", graph);
   *clone = plain != nullptr ? reinterpret_cast<CUgraph>(const_cast<char*>(plain)) : graph;
   return ++fake_clones, CUDA_SUCCESS;
