@@ -4,12 +4,16 @@
 
 namespace heddle::policy {
 
-// Arguments: jit.util's funcinfo, funcbc and funck. Returns two functions:
+// Arguments: jit.util's funcinfo, funcbc and funck. Returns four functions:
 //   globals(f, known, absent) -> nil, or name, line, "write" | "unknown" | "absent"
 //   returns(f) -> whether f, not the functions in it, ever returns a value
 //   costs(f) -> { line, what, line, what ... } of what a function that is called for each launch
 //   had
 //     better not do: "table", "string", "function" (made anew each time), "loop" (no bound is seen)
+//   fields(f, slots, kinds) -> { line, kind, field ... } of fields that their object does not have.
+//     slots: the kinds of f's parameters, by slot. kinds[kind][field] is the kind of what is read,
+//     "" if it is none of these; "=call" is what a call gives, "*" stands for fields that need not
+//     be known. A slot has a kind where every way forward to there gives it the same.
 inline constexpr char kLinterSource[] = R"(
 local info, code, constant = ...
 local function op(f, pc)
@@ -80,7 +84,78 @@ local function costs(f)
     pc = pc + 1
   end
 end
-return globals, returns, costs
+local MOVE = first(function(a) local b = a return b end)
+local JUMP = op(function() if PROBE then PROBE() end end, 3)
+local CALL = op(function(f) f() return f end, 2)
+local FIELD = first(function(a) return a.b end)
+local WRITES, WRITES_FROM, JUMPS = 1, 2, 13  -- modes of operands, as in lj_bc.h
+local floor, pairs = math.floor, pairs
+local function operands(f, pc)
+  local ins, mode = code(f, pc)
+  if not ins then return end
+  return ins % 256, floor(ins / 256) % 256, floor(ins / 65536) % 65536,
+         floor(ins / 16777216) % 256, floor(ins / 65536) % 256,
+         mode % 8, floor(mode / 128) % 16
+end
+-- What each turn of a `for ... in` gives, if the jump leads to the call at its end; and its slot.
+local function turn(f, slots, kinds, target)
+  local _, a, _, _, _, from = operands(f, target)
+  local o, _, _, _, _, loop, jumps = operands(f, target + 1)
+  if not o or from ~= WRITES_FROM or loop ~= WRITES_FROM or jumps ~= JUMPS then return end
+  local list = kinds[slots[a - 3]]
+  return list and list["=call"], a
+end
+local function without(slots, from)
+  local left = {}
+  for slot, kind in pairs(slots) do
+    if slot < from then left[slot] = kind end
+  end
+  return left
+end
+local function meet(there, slots)
+  if not there then return without(slots, 256) end
+  for slot, kind in pairs(there) do
+    if slots[slot] ~= kind then there[slot] = nil end
+  end
+  return there
+end
+local function fields(f, slots, kinds)
+  local found, at, pc, compared = {}, {}, 1, false
+  while true do
+    local o, a, d, b, c, writes, jumps = operands(f, pc)
+    if not o then return found end
+    if at[pc] then slots = slots and meet(at[pc], slots) or at[pc] end
+    slots = slots or {}
+    local made
+    if o == READ then
+      made = constant(f, -d - 1) == "queue" and "queue" or nil
+    elseif o == MOVE then
+      made = slots[d]
+    elseif o == CALL then
+      made = (kinds[slots[a]] or {})["=call"]
+    elseif o == FIELD and kinds[slots[b]] then
+      local kind, name = kinds[slots[b]], constant(f, -c - 1)
+      made = kind[name]
+      if not made and not kind["*"] then
+        local n = #found
+        found[n + 1], found[n + 2], found[n + 3] = info(f, pc).currentline, slots[b], name
+      end
+    end
+    if writes == WRITES_FROM then slots = without(slots, a) end
+    if writes == WRITES or o == CALL then slots[a] = made end
+    local target = pc + 1 + d - 32768
+    if jumps == JUMPS and target > pc then
+      at[target] = meet(at[target], slots)
+      if o == JUMP and not compared then
+        local each, slot = turn(f, slots, kinds, target)
+        if each then slots[slot] = each else slots = nil end
+      end
+    end
+    compared = o < MOVE
+    pc = pc + 1
+  end
+end
+return globals, returns, costs, fields
 )";
 
 }  // namespace heddle::policy

@@ -81,6 +81,9 @@ class LuaPolicy final : public core::Policy {
   // What the linter would have otherwise in hooks that are called for each launch, as
   // "gapfill.lua:12: ...": no mistakes. It looks at the hooks alone, not at what they call.
   std::vector<std::string> warnings();
+  // The same of fields that objects do not have, which is a mistake. It looks at the hooks'
+  // parameters and at what is read from them or from queues, in the hooks alone.
+  std::vector<std::string> mistakes();
 
   bool take_over(core::Policy& before) override;
   core::HookResult init(core::Gpu& gpu) override;
@@ -117,6 +120,7 @@ class LuaPolicy final : public core::Policy {
   static int forget_client(lua_State* L);
   void push_frame();
   static int find_warnings(lua_State* L);
+  static int find_mistakes(lua_State* L);
 
   bool has(Hook hook) const {
     return declaration_.hook_refs[static_cast<size_t>(hook)] != LUA_NOREF;
@@ -151,7 +155,7 @@ class LuaPolicy final : public core::Policy {
   std::string_view verdict_;
   std::vector<Said> said_;
   std::array<HookTimes, kHooks> times_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> warnings_, mistakes_;
   Hook running_ = Hook::kInit;
   core::ClientId client_ = 0;  // who comes or goes
   bool told_unplaced_ = false;

@@ -312,6 +312,62 @@ std::vector<std::string> registered_names() {
   return names;
 }
 
+std::vector<FieldOfKind> object_edges() {
+  // The kind of a type such as "Client" or "Launch?"; "": it is no object.
+  const auto kind_of = [](std::string_view type) -> std::string {
+    if (type.ends_with('?')) type.remove_suffix(1);
+    for (const Section& section : kSections) {
+      const std::string_view title = section.title;
+      if (type == section.class_name) return std::string(title.substr(0, title.find(',')));
+    }
+    return "";
+  };
+  std::vector<FieldOfKind> edges;
+  for (const Kind kind : {Kind::kLaunch, Kind::kKernel, Kind::kClient, Kind::kGpu, Kind::kBudget}) {
+    for (const std::string& name : field_names(kind)) {
+      const size_t point = name.rfind('.');
+      edges.push_back({name.substr(0, point), name.substr(point + 1), ""});
+    }
+  }
+  constexpr std::string_view kIterator = "fun(): ";
+  for (const Section& section : kSections) {
+    for (const Entry& entry : section.entries) {
+      const std::string_view type = entry.type;
+      const bool each = type.starts_with(kIterator);
+      const std::string to = kind_of(each ? type.substr(kIterator.size()) : type);
+      if (to.empty()) continue;
+      const std::string name = entry.name;
+      for (FieldOfKind& edge : edges) {
+        if (edge.kind + '.' + edge.field == name) edge.to = each ? name : to;
+      }
+      if (!each) continue;
+      edges.push_back({name, "=call", name + "=call"});
+      edges.push_back({name + "=call", "=call", to});
+    }
+  }
+  for (const Entry& entry : kFunctionDocs) {
+    const std::string name = entry.name, to = kind_of(entry.type);
+    if (to.empty() || !name.starts_with("queue.")) continue;
+    edges.push_back({"queue", name.substr(sizeof "queue." - 1), name});
+    edges.push_back({name, "=call", to});
+  }
+  edges.push_back({"queue", "*", ""});
+  return edges;
+}
+
+std::vector<std::string> hook_parameters(size_t hook) {
+  std::vector<std::string> all;
+  const auto entry = std::find_if(std::begin(kHookDocs), std::end(kHookDocs),
+                                  [&](const Entry& e) { return own_name(e) == kHookNames[hook]; });
+  if (entry == std::end(kHookDocs)) return all;
+  std::string rest = parameters(*entry);
+  for (size_t comma; !rest.empty(); rest = comma == rest.npos ? "" : rest.substr(comma + 2)) {
+    comma = rest.find(", ");
+    all.push_back(rest.substr(0, comma));
+  }
+  return all;
+}
+
 std::vector<std::string> described_names() {
   std::vector<std::string> names;
   const auto add = [&](std::span<const Entry> entries) {

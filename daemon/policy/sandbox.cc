@@ -238,9 +238,10 @@ int Sandbox::setup(lua_State* L) {
     lua_getfield(L, 3, name);
   }
   lua_remove(L, 3);
-  lua_call(L, 3, 3);
-  lua_createtable(L, 3, 0);
+  lua_call(L, 3, 4);
+  lua_createtable(L, 4, 0);
   lua_insert(L, 2);
+  lua_rawseti(L, 2, 4);
   lua_rawseti(L, 2, 3);
   lua_rawseti(L, 2, 2);
   lua_rawseti(L, 2, 1);

@@ -67,6 +67,8 @@ class Sandbox {
     std::string what;
   };
   static void find_costs(lua_State* L, std::vector<Cost>& found);
+  // Pushes the linter's function of that place in what linter.h returns.
+  static void push_linter(lua_State* L, int index);
   // Burns fuel for what a builtin is about to do; raises if there is not enough.
   static void charge(lua_State* L, size_t instructions);
   // The table of globals. Adding to it is the owner's privilege: Lua code cannot.
@@ -88,7 +90,6 @@ class Sandbox {
   static int on_error(lua_State* L);
   static int setup(lua_State* L);
   static void lint(lua_State* L, const char* chunk);
-  static void push_linter(lua_State* L, int index);
   static void append_keys_near(lua_State* L, std::string_view name, std::string& text);
   Stop fail_with(int status);
 

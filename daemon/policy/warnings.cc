@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cctype>
 
+#include "daemon/base/nearest.h"
 #include "daemon/policy/lua_policy.h"
+#include "daemon/policy/reference.h"
 
 namespace heddle::policy {
 namespace {
@@ -77,6 +79,38 @@ int LuaPolicy::find_warnings(lua_State* L) {
     }
   }
   return 0;
+}
+
+// `p` has what the policy declares; of the built-in tables the reference knows all.
+int LuaPolicy::find_mistakes(lua_State* L) {
+  auto& self = *static_cast<LuaPolicy*>(lua_touserdata(L, 1));
+  std::vector<FieldOfKind> edges = object_edges();
+  for (const Param& param : self.declaration_.params) edges.push_back({"p", param.name, ""});
+  for (size_t hook = 0; hook < kHooks; ++hook) {
+    const int ref = self.declaration_.hook_refs[hook];
+    if (ref == LUA_NOREF) continue;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, ref);
+    std::vector<UnknownField> found;
+    find_unknown_fields(L, hook_parameters(hook), edges, found);
+    lua_pop(L, 1);
+    for (const auto& [line, kind, field] : found) {
+      std::vector<std::string_view> known;
+      for (const FieldOfKind& edge : edges) {
+        if (edge.kind == kind) known.push_back(edge.field);
+      }
+      self.mistakes_.push_back(self.chunk_ + ':' + std::to_string(line) + ": " + kind +
+                               " has no field '" + field + '\'' + did_you_mean(field, known));
+    }
+  }
+  return 0;
+}
+
+std::vector<std::string> LuaPolicy::mistakes() {
+  mistakes_.clear();
+  if (sandbox_.run(find_mistakes, this) != Sandbox::Stop::kNone) {
+    mistakes_.push_back(chunk_ + ": the linter gave up: " + sandbox_.error());
+  }
+  return mistakes_;
 }
 
 std::vector<std::string> LuaPolicy::warnings() {

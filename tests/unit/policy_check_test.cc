@@ -1,5 +1,6 @@
 // heddle policy check: errors with file and line, warnings, the tests beside the file.
 #include "daemon/cli/policy/check.h"
+#include "daemon/cli/policy/test.h"
 #include "tests/folder.h"
 
 #include <gtest/gtest.h>
@@ -91,6 +92,104 @@ TEST_F(PolicyCheckTest, WarnsOfWhatEachLaunchWouldPayFor) {
             0u);
   EXPECT_EQ(first("      for i = 1, 9 do total = total + i end"), "0 warnings");
   EXPECT_EQ(first("      for c in g:clients() do total = total + c.gpu_us end"), "0 warnings");
+}
+
+// Each is what the line says, in `dispatch`.
+TEST_F(PolicyCheckTest, FieldsThatAreNotThereAreErrors) {
+  const auto error = [&](const std::string& dispatch) -> std::string {
+    const PolicyCheck check = check_policy(save("p.lua", policy(dispatch)));
+    if (check.errors.size() != 1) return std::to_string(check.errors.size()) + " errors";
+    return check.errors[0].substr(folder_.size() + 1);
+  };
+  EXPECT_EQ(error("      if g.sm_totl > 1 then return IDLE end"),
+            "p.lua:7: g has no field 'sm_totl'; did you mean 'sm_total'?");
+  const char* at_7[] = {
+      "      g:gap_usx(1)",
+      "      local k = queue.peek('q'); if k and k.foo > 3 then return RUN, k end",
+      "      local k = queue.best_fit('q', 1); total = k.client.foo",
+      "      local k = queue.peek('q') or queue.peek('q', 2); total = k.kernel.foo",
+      "      for c in g:clients() do total = total + c.foo end",
+      "      for c in g:clients() do if c.active then total = total + c.foo end end",
+      "      local c = queue.peek('q').client; for i = 1, 3 do total = total + c.foo end",
+      "      total = g.budget.foo",
+  };
+  for (const char* dispatch : at_7) {
+    EXPECT_EQ(error(dispatch).find("p.lua:7: "), 0u) << dispatch << ": " << error(dispatch);
+    EXPECT_NE(error(dispatch).find(" has no field '"), std::string::npos) << error(dispatch);
+  }
+  const char* good[] = {
+      "      for c in g:clients() do total = total + c.gpu_us end total = g.budget.dram",
+      "      local k; if total > 1 then k = { foo = 1 } else k = queue.peek('q') end total = k.foo",
+      "      local k = queue.peek('q'); while k and total < 3 do k = nil end total = k or 1",
+      "      local k = queue.peek('q'); k = { foo = 1 }; total = k.foo",
+      "      g = { foo = 1 } total = g.foo",
+      "      do local k = queue.peek('q') end do local t = { foo = 1 } total = t.foo end",
+      "      for _, t in ipairs({ { foo = 1 } }) do total = t.foo end",
+      "      for c in g:clients() do total = c.id end for t in next, {} do total = t.foo end",
+  };
+  for (const char* dispatch : good) EXPECT_EQ(error(dispatch), "0 errors") << dispatch;
+}
+
+TEST_F(PolicyCheckTest, AFaultFailsATestThatDoesNotAskForIt) {
+  const std::string faulty =
+      "local function look(k) return k.foo end\nqueue.create(\"q\")\n"
+      "return policy { name = \"p\", api = 1, version = \"1\", hooks = {\n"
+      "  enqueue = function(k) look(k) return queue.insert(\"q\", k, 0) end } }\n";
+  const std::string path = save("p.lua", faulty);
+  const std::string runs =
+      "local s = t.sim { policy = \"p.lua\" }\n  s:client { name = \"a\" }\n"
+      "  s:client { name = \"b\", priority = 0 }\n  s:loop { client = \"b\", us = 100 }\n"
+      "  s:launch { client = \"a\", us = 10, at = 20 }\n  s:run(3000)\n";
+  save("p_test.lua", "test(\"runs\", function(t)\n  " + runs + "end)\n");
+  const PolicyCheck check = check_policy(path);
+  ASSERT_EQ(check.errors.size(), 1u);
+  EXPECT_EQ(check.errors[0].find(path + ":1: k has no field 'foo'; there are: client "), 0u)
+      << check.errors[0];
+  EXPECT_NE(check.errors[0].find("(enqueue faulted "), std::string::npos) << check.errors[0];
+  const auto reloaded = "test(\"swaps\", function(t)\n  " + runs + "  s:reload {}\nend)\n";
+  save("p_test.lua", reloaded);
+  EXPECT_EQ(check_policy(path).errors.size(), 1u);
+  save("p_test.lua", "test(\"asks\", function(t)\n  " + runs + "  t.ok(s:fault())\nend)\n");
+  EXPECT_EQ(check_policy(path).errors, std::vector<std::string>{});
+}
+
+TEST_F(PolicyCheckTest, APolicyWithoutTestsIsNoTestFile) {
+  const std::string path = save("p.lua", policy(""));
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(run_policy_tests({path}, "", false), 1);
+  const std::string said = ::testing::internal::GetCapturedStdout();
+  EXPECT_NE(said.find("no p_test.lua beside p.lua"), std::string::npos) << said;
+}
+
+TEST_F(PolicyCheckTest, AFailingTestSaysTheSameEachTime) {
+  save("p.lua", policy(""));
+  save("p_test.lua",
+       "test(\"a\", function(t)\n  local s = t.sim { policy = \"p.lua\" }\n"
+       "  s:at(10):expect { reason = \"x\", verdict = RUN, waiting = \"b\", running = \"a\" "
+       "}\nend)\n");
+  for (int i = 0; i < 8; ++i) {
+    const auto results = run_policy_test_file(folder_ + "/p_test.lua");
+    ASSERT_TRUE(results && results->size() == 1);
+    EXPECT_NE((*results)[0].error.find("running is '', expected 'a'"), std::string::npos);
+  }
+}
+
+TEST_F(PolicyCheckTest, SharesThatAreMissedSayThatNobodyWaited) {
+  save("p.lua",
+       "queue.create(\"q\")\nreturn policy { name = \"p\", api = 1, version = \"1\", "
+       "hooks = { enqueue = function(k) return queue.insert(\"q\", k, 0) end, dispatch = "
+       "function(g) "
+       "local k = queue.peek(\"q\") if not k or g.inflight_us > 0 then return IDLE end "
+       "return RUN, k end } }");
+  save("p_test.lua",
+       "test(\"shares\", function(t)\n  local s = t.sim { policy = \"p.lua\" }\n"
+       "  s:client { name = \"a\", share = 3 } s:client { name = \"b\" }\n"
+       "  s:loop { client = \"a\", us = 100 } s:loop { client = \"b\", us = 100 }\n"
+       "  s:run(100000) s:shares({ a = 1, b = 1 }) s:shares({ a = 3, b = 1 })\nend)");
+  const PolicyCheck check = check_policy(folder_ + "/p.lua");
+  ASSERT_EQ(check.errors.size(), 1u);
+  EXPECT_NE(check.errors[0].find("expected about 0.75"), std::string::npos) << check.errors[0];
+  EXPECT_NE(check.errors[0].find("at 0 of "), std::string::npos) << check.errors[0];
 }
 
 TEST_F(PolicyCheckTest, StrictFailsForWarnings) {

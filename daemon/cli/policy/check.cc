@@ -41,7 +41,10 @@ void run_tests_beside(PolicyCheck& check) {
   if (results->empty()) check.warnings.push_back(tests + ": has no test");
   for (const PolicyTestResult& result : *results) {
     if (result.error.empty()) continue;
-    check.errors.push_back(at_path(result.error, tests) + " (test: " + result.name + ")");
+    // A fault is the policy's.
+    const bool faulted = result.error.starts_with(fs::path(check.file).filename().string() + ':');
+    check.errors.push_back(at_path(result.error, faulted ? check.file : tests) +
+                           " (test: " + result.name + ")");
   }
 }
 
@@ -54,6 +57,9 @@ PolicyCheck check_policy(const std::string& named) {
   if (!loaded) {
     check.errors.push_back(at_path(loaded.error().message, file));
     return check;
+  }
+  for (const std::string& mistake : (*loaded)->mistakes()) {
+    check.errors.push_back(at_path(mistake, file));
   }
   for (const std::string& warning : (*loaded)->warnings()) {
     check.warnings.push_back(at_path(warning, file));

@@ -25,12 +25,25 @@ std::vector<std::string> test_files_of(const std::vector<std::string>& paths) {
   std::vector<std::string> files;
   for (std::string file : files_of(paths, "_test.lua", Depth::kTree)) {
     if (file.ends_with(".lua") && !file.ends_with("_test.lua")) {
-      const std::string beside = policy::policy_file(file.substr(0, file.size() - 4) + "_test.lua");
-      if (fs::exists(beside)) file = beside;
+      file = policy::policy_file(file.substr(0, file.size() - 4) + "_test.lua");
     }
     if (std::find(files.begin(), files.end(), file) == files.end()) files.push_back(file);
   }
   return files;
+}
+
+// A policy that faults has the built-in decide in its place: such a test says nothing of it.
+std::string unasked_fault(const TestFile& file) {
+  for (const Simulation& simulation : file.simulations) {
+    if (!simulation.fault_asked && !simulation.fault().empty()) return simulation.fault();
+  }
+  return "";
+}
+
+// Of a policy FILE.lua without tests, which is not one of tests itself.
+std::string not_there(const std::string& tests) {
+  const std::string name = fs::path(tests).filename().string();
+  return "no " + name + " beside " + name.substr(0, name.size() - sizeof "_test.lua" + 1) + ".lua";
 }
 
 }  // namespace
@@ -55,11 +68,12 @@ Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& pa
     lua_rawgeti(sandbox.lua(), LUA_REGISTRYINDEX, function);
     lua_rawgeti(sandbox.lua(), LUA_REGISTRYINDEX, file.t_ref);
     const bool passed = sandbox.call(1, 0, kTestLimits.fuel) == Sandbox::Stop::kNone;
+    std::string error = unasked_fault(file);
+    if (!passed) error += (error.empty() ? "" : "; ") + sandbox.error();
     file.simulations.clear();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
     if (file.unsaid > 0) file.output.push_back(std::to_string(file.unsaid) + " more lines");
-    results.push_back(
-        {path, name, passed ? "" : sandbox.error(), took.count(), std::exchange(file.output, {})});
+    results.push_back({path, name, std::move(error), took.count(), std::exchange(file.output, {})});
     file.unsaid = 0;
   }
   return results;
@@ -70,7 +84,9 @@ int run_policy_tests(const std::vector<std::string>& paths, const std::string& o
   size_t ran = 0, failed = 0;
   nlohmann::json out = nlohmann::json::array();
   for (const std::string& path : test_files_of(paths.empty() ? here : paths)) {
-    auto results = run_policy_test_file(path, only);
+    auto results = fs::exists(path) ? run_policy_test_file(path, only)
+                                    : Result<std::vector<PolicyTestResult>>(tl::unexpect,
+                                                                            Error{not_there(path)});
     if (!results) results = {{path, "(load)", results.error().message, 0, {}}};
     for (const PolicyTestResult& r : *results) {
       ++ran;

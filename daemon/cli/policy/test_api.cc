@@ -1,7 +1,6 @@
 #include "daemon/cli/policy/test_api.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string_view>
 
 namespace heddle::cli {
@@ -35,6 +34,8 @@ bool bool_field(lua_State* L, int table, const char* key, bool otherwise) {
   return v;
 }
 
+}  // namespace
+
 // A typing mistake in a test must not make it pass.
 void check_keys(lua_State* L, int table, std::initializer_list<const char*> known) {
   luaL_checktype(L, table, LUA_TTABLE);
@@ -61,6 +62,8 @@ size_t client_of(lua_State* L, const sim::VirtualMachine& machine, const char* n
   luaL_error(L, "no client '%s'", name);
   return 0;
 }
+
+namespace {
 
 sim::LaunchSpec read_launch(lua_State* L, int table) {
   sim::LaunchSpec spec;
@@ -100,6 +103,13 @@ void read_params(lua_State* L, int table, policy::ParamValues& params) {
   lua_pop(L, 1);
 }
 
+std::string fault_of(const policy::LuaPolicy* policy) {
+  if (policy == nullptr || policy->last_fault().count == 0) return "";
+  const policy::Fault& fault = policy->last_fault();
+  return fault.message + " (" + fault.hook + " faulted " + std::to_string(fault.count) +
+         (fault.count == 1 ? " time" : " times") + ", and the built-in decided instead)";
+}
+
 // Loads the policy that the table names; without one the built-in decides.
 bool load(TestFile& file, Simulation& s, const char* name) {
   std::unique_ptr<policy::LuaPolicy> next;
@@ -119,6 +129,7 @@ bool load(TestFile& file, Simulation& s, const char* name) {
     file.text = next->last_fault().message;
     return false;
   }
+  if (s.earlier_fault.empty()) s.earlier_fault = fault_of(s.policy.get());
   s.previous = std::move(s.policy);
   s.policy = std::move(next);
   return true;
@@ -154,50 +165,6 @@ int t_sim(lua_State* L) {
   lua_pushnumber(L, static_cast<double>(file.simulations.size()));
   lua_setfield(L, -2, "id");
   return 1;
-}
-
-// The text of a value, for messages.
-const char* show(lua_State* L, int index, std::string& out) {
-  switch (lua_type(L, index)) {
-    case LUA_TNUMBER:
-    case LUA_TSTRING:
-      lua_pushvalue(L, index);
-      out = lua_tostring(L, -1);
-      lua_pop(L, 1);
-      break;
-    case LUA_TBOOLEAN:
-      out = lua_toboolean(L, index) != 0 ? "true" : "false";
-      break;
-    default:
-      out = luaL_typename(L, index);
-  }
-  return out.c_str();
-}
-
-int t_eq(lua_State* L) {
-  lua_settop(L, 3);
-  if (lua_rawequal(L, 1, 2) != 0) return 0;
-  TestFile& file = TestFile::of(L);
-  return luaL_error(L, "%s is %s, expected %s", luaL_optstring(L, 3, "value"),
-                    show(L, 1, file.text), show(L, 2, file.other));
-}
-
-int t_near(lua_State* L) {
-  const double actual = luaL_checknumber(L, 1), expected = luaL_checknumber(L, 2);
-  if (std::abs(actual - expected) <= luaL_checknumber(L, 3)) return 0;
-  return luaL_error(L, "%s is %f, expected about %f", luaL_optstring(L, 4, "value"), actual,
-                    expected);
-}
-
-int t_below(lua_State* L) {
-  const double actual = luaL_checknumber(L, 1), bound = luaL_checknumber(L, 2);
-  if (actual < bound) return 0;
-  return luaL_error(L, "%s is %f, expected below %f", luaL_optstring(L, 3, "value"), actual, bound);
-}
-
-int t_ok(lua_State* L) {
-  if (lua_toboolean(L, 1) != 0) return 0;
-  return luaL_error(L, "%s", luaL_optstring(L, 2, "expected to hold"));
 }
 
 // ---- s ----------------------------------------------------------------------------------------
@@ -279,59 +246,6 @@ int s_at(lua_State* L) {
   return 1;
 }
 
-// A name, or a list of names, as "a,b" in alphabetical order.
-void read_names(lua_State* L, int index, std::string& out) {
-  out.clear();
-  if (lua_type(L, index) == LUA_TSTRING) {
-    out = lua_tostring(L, index);
-    return;
-  }
-  std::vector<std::string_view> names;
-  for (int i = 1; i <= static_cast<int>(lua_objlen(L, index)); ++i) {
-    lua_rawgeti(L, index, i);
-    if (lua_type(L, -1) == LUA_TSTRING) names.emplace_back(lua_tostring(L, -1));
-    lua_pop(L, 1);
-  }
-  std::sort(names.begin(), names.end());
-  for (const std::string_view name : names) out.append(out.empty() ? "" : ",").append(name);
-}
-
-void names_of(const sim::VirtualMachine& machine, bool running, std::string& out) {
-  std::vector<std::string_view> names;
-  for (size_t i = 0; i < machine.clients(); ++i) {
-    if (running ? machine.running(i) : machine.waiting(i)) names.emplace_back(machine.name(i));
-  }
-  std::sort(names.begin(), names.end());
-  out.clear();
-  for (const std::string_view name : names) out.append(out.empty() ? "" : ",").append(name);
-}
-
-int at_expect(lua_State* L) {
-  TestFile& file = TestFile::of(L);
-  const Simulation& s = check_simulation(L);
-  check_keys(L, 2, {"running", "waiting", "verdict", "reason"});
-  for (lua_pushnil(L); lua_next(L, 2) != 0; lua_pop(L, 1)) {
-    const std::string_view key = lua_tostring(L, -2);
-    if (lua_type(L, -1) != LUA_TSTRING && !lua_istable(L, -1)) {
-      return luaL_error(L, "%s: a name or a list of names", key.data());
-    }
-    read_names(L, lua_gettop(L), file.other);
-    if (key == "running" || key == "waiting") {
-      names_of(*s.machine, key == "running", file.text);
-    } else {
-      file.text = s.policy == nullptr ? ""
-                  : key == "verdict"  ? s.policy->last_verdict()
-                                      : std::string_view(s.policy->last_reason());
-    }
-    if (file.text != file.other) {
-      return luaL_error(L, "at %f us: %s is '%s', expected '%s'",
-                        static_cast<double>(s.machine->now()) / 1e3, key.data(), file.text.c_str(),
-                        file.other.c_str());
-    }
-  }
-  return 0;
-}
-
 void set_number(lua_State* L, const char* key, double v) {
   lua_pushnumber(L, v);
   lua_setfield(L, -2, key);
@@ -410,7 +324,8 @@ int s_reload(lua_State* L) {
 
 // The last fault's message, nil if there was none, and the count of faults.
 int s_fault(lua_State* L) {
-  const Simulation& s = check_simulation(L);
+  Simulation& s = check_simulation(L);
+  s.fault_asked = true;
   const uint64_t count = s.policy != nullptr ? s.policy->last_fault().count : 0;
   if (count > 0) {
     lua_pushstring(L, s.policy->last_fault().message.c_str());
@@ -455,6 +370,10 @@ int push_functions(lua_State* L, std::initializer_list<luaL_Reg> functions) {
 
 }  // namespace
 
+std::string Simulation::fault() const {
+  return earlier_fault.empty() ? fault_of(policy.get()) : earlier_fault;
+}
+
 int open_test_file(lua_State* L) {
   TestFile& file = TestFile::of(L);
   file.t_ref = push_functions(
@@ -465,6 +384,7 @@ int open_test_file(lua_State* L) {
                                         {"loop", s_loop},
                                         {"run", s_run},
                                         {"at", s_at},
+                                        {"shares", s_shares},
                                         {"stats", s_stats},
                                         {"log", s_log},
                                         {"set", s_set},

@@ -1,6 +1,7 @@
 // What policy tests can call: t and s of policies/REFERENCE.md, as C functions of a sandbox.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@ namespace heddle::cli {
 struct Simulation {
   std::unique_ptr<policy::LuaPolicy> policy, previous;  // the core may still hold the previous one
   std::unique_ptr<sim::VirtualMachine> machine;
+  std::string earlier_fault;  // of a policy that s:reload has replaced
+  bool fault_asked = false;   // by s:fault(): then the test judges it
+  // The last fault of its policy, "mine.lua:12: ...", with how many there were; "": none.
+  std::string fault() const;
 };
 
 // One test file. Everything that C functions touch lives here, because a Lua error may not run
@@ -36,6 +41,21 @@ struct TestFile {
   void say_trace(const sim::VirtualMachine& machine, std::string_view line);  // with the time
   static TestFile& of(lua_State* L) { return *static_cast<TestFile*>(policy::Sandbox::of(L).host); }
 };
+
+// ---- for what tests call, inside a protected call ----
+
+void check_keys(lua_State* L, int table, std::initializer_list<const char*> known);
+Simulation& check_simulation(lua_State* L);  // the first argument
+size_t client_of(lua_State* L, const sim::VirtualMachine& machine, const char* name);
+// The text of a value, for messages.
+const char* show(lua_State* L, int index, std::string& out);
+// test_checks.cc
+int t_eq(lua_State* L);
+int t_near(lua_State* L);
+int t_below(lua_State* L);
+int t_ok(lua_State* L);
+int at_expect(lua_State* L);
+int s_shares(lua_State* L);
 
 // Adds print and trace to the globals, which are on top of the stack.
 void open_output(lua_State* L);
