@@ -10,7 +10,7 @@ for _, mps in ipairs(modes) do
     s:loop { client = "a", us = 500, launches = 20, blocks = 264, threads = 1024 }
     s:loop { client = "b", us = 500, launches = 20, blocks = 264, threads = 1024 }
     s:run(2000000)
-    t.near(s:stats("a").gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
+    s:shares { a = 3, b = 1 }
   end)
 
   test("shares hold whatever they launch, mps=" .. tostring(mps), function(t)
@@ -31,7 +31,7 @@ for _, mps in ipairs(modes) do
       s:loop { client = name, us = 50, launches = 100, blocks = 264, threads = 256 }
     end
     s:run(1000000)
-    t.near(s:stats("a").gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
+    s:shares { a = 3, b = 1 }
   end)
 
   test("shares hold between any number of clients, mps=" .. tostring(mps), function(t)
