@@ -20,6 +20,8 @@ using nlohmann::json;
 constexpr size_t kPastMax = 100;     // generations that are remembered,
 constexpr size_t kContentsMax = 20;  // and of the newest of them the text
 
+constexpr const char* kByItself = "rolled back by itself";  // of LoadedBy::how
+
 json by_json(const server::LoadedBy& by) {
   return {{"how", by.how}, {"uid", by.uid >= 0 ? json(by.uid) : json()}, {"pid", by.pid}};
 }
@@ -36,7 +38,14 @@ uint64_t FilePolicyStore::add_past(const server::Generation& generation) {
            time(nullptr),
            0,
            "",
+           generation.as,
            std::static_pointer_cast<const Content>(generation.content)};
+  // What stands in for one that was quarantined is the last good one, which ran.
+  const auto ran = [&](const Past& one) { return same(one, now) && !thrown_out(one); };
+  if (const auto at = std::find_if(past_.rbegin(), past_.rend(), ran);
+      now.as == 0 && now.by.how == "fallback" && at != past_.rend()) {
+    now.as = at->number;
+  }
   past_.push_back(std::move(now));
   if (past_.size() > kPastMax) past_.erase(past_.begin());
   if (past_.size() > kContentsMax) past_[past_.size() - 1 - kContentsMax].content.reset();
@@ -52,29 +61,53 @@ void FilePolicyStore::end_past(const std::string& how) {
   past_unsaved_ = true;
 }
 
+bool FilePolicyStore::same(const Past& a, const Past& b) {
+  if (a.path != b.path || a.hash != b.hash) return false;
+  if (a.content == nullptr || b.content == nullptr) return a.content == b.content;
+  return a.content->values == b.content->values;
+}
+
+// By heddle itself, for what it did.
+bool FilePolicyStore::thrown_out(const Past& one) const {
+  return one.ended.starts_with("quarantined") || one.ended.find(kByItself) != std::string::npos ||
+         (!one.hash.empty() && known_.quarantined.contains(one.hash));
+}
+
+// With the mutex held.
+Result<FilePolicyStore::Past> FilePolicyStore::wanted_past(uint64_t number) const {
+  if (past_.empty()) return fail("policy rollback: nothing ran yet");
+  // Who goes back twice goes further back.
+  uint64_t before = past_.back().number;
+  for (auto at = past_.rbegin(); at != past_.rend(); ++at) {
+    if (at->number == before && at->as != 0) before = at->as;
+  }
+  const auto is_wanted = [&](const Past& one) {
+    if (number != 0) return one.number == number;
+    return one.number < before && !thrown_out(one) && !same(one, past_.back());
+  };
+  const auto at = std::find_if(past_.rbegin(), past_.rend(), is_wanted);
+  if (at != past_.rend()) return *at;
+  if (number == 0) {
+    return fail("policy rollback: no other generation ran before generation " +
+                std::to_string(before) + " that was not thrown out; heddle policy history");
+  }
+  return fail("policy rollback: no generation " + std::to_string(number) +
+              "; heddle policy history lists them");
+}
+
 Result<server::Generation> FilePolicyStore::past(uint64_t number) {
-  Past found;
+  Result<Past> wanted = fail("");
   {
     const std::lock_guard lock(mutex_);
-    if (past_.empty()) return fail("policy rollback: nothing ran yet");
-    const Past& now = past_.back();
-    const auto is_wanted = [&](const Past& one) {
-      if (number != 0) return one.number == number;
-      if (one.number == now.number || one.ended.starts_with("quarantined")) return false;
-      const bool same_values =
-          one.content == now.content || (one.content != nullptr && now.content != nullptr &&
-                                         one.content->values == now.content->values);
-      return one.hash != now.hash || one.path != now.path || !same_values;
-    };
-    const auto at = std::find_if(past_.rbegin(), past_.rend(), is_wanted);
-    if (at == past_.rend()) {
-      return fail(number == 0 ? "policy rollback: no other generation ran; heddle policy history"
-                              : "policy rollback: no generation " + std::to_string(number) +
-                                    "; heddle policy history lists them");
-    }
-    found = *at;
+    wanted = wanted_past(number);
   }
-  if (found.path.empty()) return load("builtin", true);
+  if (!wanted) return tl::unexpected<Error>(std::move(wanted.error()));
+  const Past& found = *wanted;
+  if (found.path.empty()) {
+    Result<server::Generation> builtin = load("builtin", true);
+    if (builtin) builtin->as = found.number;
+    return builtin;
+  }
   if (found.content == nullptr) {
     return fail("policy rollback: the text of generation " + std::to_string(found.number) +
                 " is not kept any more; heddle policy load its file");
@@ -82,6 +115,7 @@ Result<server::Generation> FilePolicyStore::past(uint64_t number) {
   Result<server::Generation> again = offer(Content(*found.content));
   if (!again) return again;
   const Known now = known();
+  again->as = found.number;
   again->on_disk = text_of(offer(read(now, found.path)), found.path);
   const std::lock_guard lock(mutex_);
   known_.quarantined.erase(again->hash);  // who asks for it pardons it
@@ -128,6 +162,7 @@ json FilePolicyStore::history() const {
                 {"path", one.path},
                 {"hash", one.hash},
                 {"at", utc_text(one.at)},
+                {"as", one.as},
                 {"ended", one.ended},
                 {"ended_at", one.ended.empty() ? json() : json(utc_text(one.ended_at))},
                 {"kept", one.path.empty() || one.content != nullptr}});
@@ -146,6 +181,25 @@ json FilePolicyStore::describe_ended(const core::Policy& instance) const {
   }
   all.update({{"traceback", policy->last_fault().traceback}, {"maps", std::move(maps)}});
   return all;
+}
+
+json FilePolicyStore::status() const {
+  const Known now = known();
+  json hashes = json::array();
+  for (const auto& [hash, why] : now.quarantined) hashes.push_back(hash);
+  json good = nullptr;
+  if (now.good) good = {{"name", now.good->name}, {"hash", now.good->hash}};
+  const bool differs = !now.wanted.empty() && !now.on_disk.empty() &&
+                       (now.on_disk != now.running.hash || now.wanted != now.running.path);
+  json values = json::object();
+  if (now.running.content != nullptr) values = content_of(now.running).values;
+  return {{"directory", now.settings.directory},
+          {"watch", now.settings.watch},
+          {"wanted", now.wanted},
+          {"file_differs", differs},
+          {"values", std::move(values)},
+          {"last_good", std::move(good)},
+          {"quarantined", std::move(hashes)}};
 }
 
 json FilePolicyStore::show() const {
@@ -174,6 +228,7 @@ Result<void> FilePolicyStore::remember_past() {
                 {"path", one.path},
                 {"hash", one.hash},
                 {"at", one.at},
+                {"as", one.as},
                 {"ended", one.ended},
                 {"ended_at", one.ended_at}});
     if (one.content != nullptr) row["content"] = content_json(*one.content);
@@ -201,6 +256,7 @@ void FilePolicyStore::recall_past() {
       one.by = {row.at("how"), row.at("uid").is_null() ? -1 : row.at("uid").get<int64_t>(),
                 row.at("pid")};
       one.at = row.at("at");
+      one.as = row.value("as", uint64_t{0});
       one.ended = row.at("ended");
       one.ended_at = row.at("ended_at");
     } catch (const json::exception&) {

@@ -458,22 +458,6 @@ json FilePolicyStore::read_list(const Known& known, const std::vector<fs::path>&
   return all;
 }
 
-json FilePolicyStore::status() const {
-  const Known now = known();
-  json hashes = json::array();
-  for (const auto& [hash, why] : now.quarantined) hashes.push_back(hash);
-  json good = nullptr;
-  if (now.good) good = {{"name", now.good->name}, {"hash", now.good->hash}};
-  const bool differs = !now.wanted.empty() && !now.on_disk.empty() &&
-                       (now.on_disk != now.running.hash || now.wanted != now.running.path);
-  return {{"directory", now.settings.directory},
-          {"watch", now.settings.watch},
-          {"wanted", now.wanted},
-          {"file_differs", differs},
-          {"last_good", std::move(good)},
-          {"quarantined", std::move(hashes)}};
-}
-
 json FilePolicyStore::describe(const core::Policy& instance) const {
   const auto* policy = dynamic_cast<const policy::LuaPolicy*>(&instance);
   if (policy == nullptr) return json::object();

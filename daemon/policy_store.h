@@ -66,6 +66,7 @@ class FilePolicyStore final : public server::PolicyStore {
     server::LoadedBy by;
     int64_t at = 0, ended_at = 0;            // seconds of the wall clock
     std::string ended;                       // how; "" while it runs
+    uint64_t as = 0;                         // the generation that it is again; 0: none
     std::shared_ptr<const Content> content;  // nullptr: the built-in, or not kept any more
   };
   struct Known {
@@ -100,6 +101,9 @@ class FilePolicyStore final : public server::PolicyStore {
   void recall_good();
   // policy_history.cc; with the mutex held.
   uint64_t add_past(const server::Generation& generation);
+  static bool same(const Past& a, const Past& b);
+  bool thrown_out(const Past& one) const;
+  Result<Past> wanted_past(uint64_t number) const;
   void end_past(const std::string& how);
   Result<void> remember_past();
   void recall_past();

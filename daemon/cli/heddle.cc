@@ -380,7 +380,7 @@ void add_policy_history(CLI::App& policy, Options& o) {
       });
   CLI::App* rollback = policy.add_subcommand(
       "rollback", "Back to what ran before, until its file is saved again or heddled restarts");
-  rollback->add_option("generation", o.generation, "a number of the history; none: the last other")
+  rollback->add_option("generation", o.generation, "a number of the history; none: the one before")
       ->check(CLI::PositiveNumber);
   rollback->add_option("--wait", o.wait_s, "as for load")->check(between(0, 3600));
   rollback->callback([&o] {

@@ -45,6 +45,7 @@ struct Generation {
   std::string on_disk;                  // the same: what its file had then, "" if nobody looked
   LoadedBy by;
   uint64_t number = 0;  // of the generations in the history; once it was adopted
+  uint64_t as = 0;      // the number of the one that it is again; 0: none
 };
 
 class PolicyStore {
@@ -68,9 +69,9 @@ class PolicyStore {
   // the configuration have them.
   virtual Result<Generation> without_params(const std::string& name,
                                             const std::vector<std::string>& names) = 0;
-  // A generation that ran, as it was; 0: the last before the running one that was another and was
-  // not quarantined. Its file may say something else by now, which changed() does not take for a
-  // change.
+  // A generation that ran, as it was; 0: the last other before the running one, or before the one
+  // that this is again, that was not thrown out. Its file may say something else by now, which
+  // changed() does not take for a change.
   virtual Result<Generation> past(uint64_t number) = 0;
   // Sees, if its time or size has changed, what the file of the running policy has.
   virtual void look() = 0;

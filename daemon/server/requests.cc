@@ -68,6 +68,7 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
   policy.update(metrics_json(kPolicyMetrics, engine.policy.counts()));
   policy["good"] = engine.policy.is_good();
   policy["generation"] = g.number;
+  policy["as_generation"] = g.as;
   policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
   policy["trial"] = facts.policy_changes->trial_json(now);
   policy["faulted"] = nullptr;  // what was quarantined, until another is loaded

@@ -35,14 +35,15 @@ def check_generations(where):
     first = policy(where)
     assert first["loaded_by"]["how"] == "config" and first["generation"] == 1, first
     said = heddle(where, "policy", "load", "active", "--for", "1h", "--wait", "0")
-    assert re.search(r"is live \(.*\)\n  back to generation 1 in 3\d{3} s, unless", said), said
+    assert re.search(r"is live\n  back to generation 1 in 3\d{3} s, unless", said), said
     trial = policy(where)
     assert trial["trial"]["back_to"] == 1 and 3500 < trial["trial"]["left_s"] <= 3600, trial
     assert trial["loaded_by"]["uid"] == os.geteuid() and trial["loaded_by"]["pid"] > 0, trial
     said = heddle(where, "status")
     assert re.search(r"generation 2 by load of uid \d+ pid \d+\n", said), said
     assert re.search(r"back to generation 1 in 3\d{3} s, unless heddle policy keep\n", said), said
-    heddle(where, "policy", "set", "gapfill", "quantum_us=333", "--wait", "0")
+    said = heddle(where, "policy", "set", "gapfill", "quantum_us=333", "--wait", "0")
+    assert said.startswith("policy gapfill is live (quantum_us=333)\n"), said
     assert policy(where)["trial"]["back_to"] == 1, "a parameter ends no trial"
     assert "-- quantum_us = 333 by heddle policy set\n" in heddle(where, "policy", "show")
     heddle(where, "policy", "keep")
@@ -81,10 +82,11 @@ def check_restart(where):
     assert [g["generation"] for g in after] == list(range(1, len(before) + 2)), after
     assert after[len(before) - 1]["ended"] == "heddled ended", after
     assert after[:len(before) - 1] == before[:-1], "nothing is forgotten"
-    heddle(where, "policy", "rollback", "1", "--wait", "0")
+    said = heddle(where, "policy", "rollback", "1", "--wait", "0")
+    assert said == "policy gapfill is live, as generation 1 was\n", said
     assert policy(where)["hash"] == before[0]["hash"]
     listed = heddle(where, "policy", "history")
-    running = r"^\* \d+  \S+  gapfill  \w+  rollback, uid \d+ pid \d+$"
+    running = r"^\* \d+  \S+  gapfill  \w+  rollback, as generation 1 was, uid \d+ pid \d+$"
     assert re.search(running, listed, re.M), listed
 
 
@@ -202,6 +204,9 @@ def check_shadow(where):
     how = policy(where)["loaded_by"]["how"]
     assert re.fullmatch(r"rolled back by itself: runs took \d\.\d+ times what they take alone, "
                         r"over 1\.00", how), how
+    said = heddle(where, "policy", "rollback", "--wait", "0", code=1)
+    assert "no other generation ran before generation 1 that was not thrown out" in said, said
+    assert policy(where)["name"] == "gapfill", "and so what was thrown out does not come back"
     for demo in demos:
         demo.finish()
 

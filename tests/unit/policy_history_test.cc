@@ -102,6 +102,53 @@ TEST_F(PolicyHistoryTest, RollsBackToTheLastOtherThatWasNotQuarantined) {
   EXPECT_EQ(running(), "buil");
 }
 
+TEST_F(PolicyHistoryTest, WhatWasThrownOutIsSkippedAndASecondRollbackGoesFurtherBack) {
+  load("p", "1");
+  load("p", "2");
+  load("p", "3");  // 3
+  adopt(store_->past(2), "rolled back by itself: runs took 1.29 times what they take alone");
+  EXPECT_EQ(running(), "-- 2");
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(running(), "-- 1") << "not 3, which was thrown out, nor 2 again";
+  EXPECT_EQ(last_.as, 1u);
+  EXPECT_NE(store_->past(0).error().message.find("no other generation ran before generation 1 "),
+            std::string::npos);
+  restart();
+  adopt(store_->past(3), "rollback");
+  EXPECT_EQ(running(), "-- 3") << "who names it gets it";
+  load("p", "4");  // 7
+  load("p", "5");
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(running(), "-- 4");
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(running(), "-- 3");
+  EXPECT_EQ(last_.as, 6u);
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(running(), "-- 2") << "before 3 the first time";
+  EXPECT_EQ(store_->history().back()["as"], 2);
+}
+
+TEST_F(PolicyHistoryTest, BehindAFallbackIsWhatRanBeforeTheGoodOne) {
+  load("p", "1");
+  load("p", "2");
+  store_->good(last_);
+  load("p", "3");
+  store_->quarantine(last_, "it loops");
+  adopt(store_->load("builtin", true), "quarantine");
+  adopt(*store_->last_good(), "fallback");
+  EXPECT_EQ(running(), "-- 2");
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(running(), "-- 1");
+}
+
+TEST_F(PolicyHistoryTest, StatusHasTheParameters) {
+  load("p", "1");
+  adopt(store_->with_params("p", {{"a", "8"}}), "set");
+  EXPECT_EQ(store_->status()["values"], json({{"a", "8"}}));
+  adopt(store_->past(0), "rollback");
+  EXPECT_EQ(store_->status()["values"], json::object());
+}
+
 TEST_F(PolicyHistoryTest, ARollbackStandsUntilTheFileIsSavedAgain) {
   load("p", "1");
   load("p", "2");

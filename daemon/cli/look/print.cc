@@ -419,8 +419,15 @@ void print_policies(std::ostream& out, const json& answer) {
 void print_policy(std::ostream& out, const json& answer) {
   const json& policy = answer.at("policy");
   out << "policy " << printable(policy.at("name")) << " is live";
-  if (!policy.at("hash").get<std::string>().empty())
-    out << " (" << policy.at("hash").get<std::string>() << ')';
+  if (const auto as = policy.value("as_generation", uint64_t{0}); as != 0) {
+    out << ", as generation " << as << " was";
+  }
+  const json set = policy.value("values", json::object());  // by somebody or the configuration
+  std::string values;
+  for (const auto& [name, value] : set.items()) {
+    values += (values.empty() ? " (" : ", ") + printable(name) + '=' + printable(value);
+  }
+  if (!values.empty()) out << values << ')';
   out << '\n';
   print_trial(out, policy);
 }

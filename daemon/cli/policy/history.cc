@@ -58,6 +58,9 @@ void compare(const Lines& a, size_t a0, size_t a1, const Lines& b, size_t b0, si
 
 std::string by_text(const json& row) {
   std::string text = row.at("how");
+  if (const auto as = row.value("as", uint64_t{0}); as != 0) {
+    text += ", as generation " + std::to_string(as) + " was";
+  }
   if (!row.at("uid").is_null()) text += ", uid " + row.at("uid").dump();
   if (row.at("pid") != 0) text += " pid " + row.at("pid").dump();
   return text;
