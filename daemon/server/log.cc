@@ -2,9 +2,13 @@
 
 #include <spdlog/logger.h>
 #include <spdlog/sinks/base_sink.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "daemon/server/log_writer.h"
@@ -31,6 +35,14 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 int64_t steady_ns() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+// The journal has the time of each line: systemd names the stream that it reads.
+bool goes_to_journal() {
+  const char* stream = getenv("JOURNAL_STREAM");
+  struct stat error;
+  if (stream == nullptr || fstat(STDERR_FILENO, &error) != 0) return false;
+  return std::to_string(error.st_dev) + ':' + std::to_string(error.st_ino) == stream;
 }
 
 class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -73,7 +85,8 @@ Log::Log(LogLevel least)
     : writer_(LogWriter::start()),
       logger_(std::make_unique<spdlog::logger>("heddled", std::make_shared<WriterSink>(writer_))) {
   logger_->set_level(to_spdlog(least));
-  logger_->set_pattern("%Y-%m-%dT%H:%M:%S.%e level=%l %v");
+  logger_->set_pattern(goes_to_journal() ? "level=%l %v" : "time=%Y-%m-%dT%H:%M:%S.%eZ level=%l %v",
+                       spdlog::pattern_time_type::utc);
 }
 
 Log::~Log() {

@@ -1,4 +1,6 @@
-// Structured logs: one event a line, `level=info event=client_attached pid=7 ...`. Levels say who
+// Structured logs: one event a line in logfmt,
+// `time=2026-11-29T03:40:00.123Z level=info event=client_attached pid=7 ...`; the journal has its own
+// time, so that it gets none. Levels say who
 // must read them: error: the administrator must act; warning: should look; info: what happened;
 // debug: for who develops heddle. Nothing on the launch path logs, and who logs never waits: a
 // thread of its own writes the lines, and what it cannot write in time is dropped and counted. So

@@ -1,10 +1,14 @@
 // The log where nobody reads it: no line waits, and what finds no room is counted.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <regex>
 #include <string>
 
+#include "daemon/server/log.h"
 #include "daemon/server/log_writer.h"
 
 namespace heddle::server {
@@ -35,6 +39,40 @@ TEST(LogWriter, LosesWhatFindsNoRoomAndHoldsUpNobody) {
   writer->stop();
   dup2(before, STDERR_FILENO);
   for (const int fd : {before, log[0], log[1]}) close(fd);
+}
+
+// What a daemon writes to standard error; `stream` tells the inode that the journal is said to
+// read.
+std::string line_with(ino_t (*stream)(ino_t)) {
+  testing::internal::CaptureStderr();
+  struct stat error;
+  fstat(STDERR_FILENO, &error);
+  const std::string named =
+      std::to_string(error.st_dev) + ':' + std::to_string(stream(error.st_ino));
+  setenv("JOURNAL_STREAM", named.c_str(), 1);
+  Log(LogLevel::kInfo).info("ready", {{"pid", 7}});  // its end waits until all is written
+  unsetenv("JOURNAL_STREAM");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, TellsItsTimeInUtcAsAFieldLikeAllOthers) {
+  setenv("TZ", "XYZ-9:30", 1);
+  tzset();
+  const time_t before = time(nullptr);
+  const std::string line = line_with([](ino_t file) { return file + 1; });
+  std::smatch parts;
+  const std::regex logfmt(R"(time=(\S{19})\.\d{3}Z level=info event=ready pid=7\n)");
+  ASSERT_TRUE(std::regex_match(line, parts, logfmt)) << line;
+  tm fields{};
+  ASSERT_NE(strptime(parts[1].str().c_str(), "%Y-%m-%dT%H:%M:%S", &fields), nullptr);
+  EXPECT_GE(timegm(&fields), before);
+  EXPECT_LE(timegm(&fields), time(nullptr));
+  unsetenv("TZ");
+  tzset();
+}
+
+TEST(Log, LeavesTheTimeToTheJournal) {
+  EXPECT_EQ(line_with([](ino_t file) { return file; }), "level=info event=ready pid=7\n");
 }
 
 }  // namespace
