@@ -4,6 +4,6 @@
 
 namespace heddle {
 
-const char* version_text() { return HEDDLE_VERSION " (" HEDDLE_COMMIT ")"; }
+const char* version_text() { return HEDDLE_VERSION "+" HEDDLE_COMMIT; }
 
 }  // namespace heddle

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "daemon/base/version.h"
 #include "daemon/server/explain.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/ps.h"
@@ -137,7 +138,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
     if (scheduler) devices.push_back(device_json(*scheduler, engine, store));
   }
   return {{"pid", getpid()},
-          {"version", HEDDLE_VERSION},
+          {"version", version_text()},
           {"protocol", ipc::kProtocolVersion},
           {"uptime_s", static_cast<double>(now - facts.started_at) / 1e9},
           {"socket", facts.socket},
@@ -262,7 +263,7 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
       engine.set_bypass(request.bypass, now);
       return done({{"bypass", engine.devices.bypass()}});
     case Kind::kRecord:  // the server adds the memory
-      return done({{"version", HEDDLE_VERSION},
+      return done({{"version", version_text()},
                    {"profiles", profiles_json(profiles.status())},
                    {"mode", engine.devices.mps() ? "mps" : "timeslice"},
                    {"ps", ps_json(engine, facts, Reader(asker), 0, kDocumentMax / 2)}});

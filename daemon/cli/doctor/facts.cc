@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "daemon/base/version.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/doctor/probe.h"
@@ -38,7 +39,7 @@ json gather_facts(const std::string& named) {
     facts["daemon"]["ps"] = ps.json;
     facts["daemon"]["pid_here"] = daemon.pid;
   }
-  facts["version"] = HEDDLE_VERSION;
+  facts["version"] = version_text();
   facts["protocol"] = ipc::kProtocolVersion;
   facts["uid"] = geteuid();
   const json known = ps.code == kOk ? status.json.value("mps", json::object()) : json::object();
