@@ -168,8 +168,23 @@ std::string page_of(const std::string& label, const std::string& cgroup = "") {
   return cli::prometheus_text(status_json(), {{"clients", {client_json(label, cgroup)}}});
 }
 
+json refused_config() {
+  json status = status_json();
+  status["config"] = {{"error", "line 3"}, {"needs_restart", {"[gpu]"}}};
+  return status;
+}
+
 bool has_line(const std::string& page, const std::string& line) {
   return ("\n" + page).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST(Prometheus, TellsWhatTheConfigurationWaitsFor) {
+  const std::string ill = cli::prometheus_text(refused_config(), {{"clients", json::array()}});
+  EXPECT_TRUE(has_line(ill, "heddle_config_error 1")) << ill;
+  EXPECT_TRUE(has_line(ill, "heddle_config_restart_needed 1")) << ill;
+  const std::string page = page_of("train");
+  EXPECT_TRUE(has_line(page, "heddle_config_error 0")) << page;
+  EXPECT_TRUE(has_line(page, "heddle_config_restart_needed 0")) << page;
 }
 
 TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {

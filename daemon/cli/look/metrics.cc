@@ -277,6 +277,13 @@ std::string prometheus_text(const json& status, const json& ps) {
   page.add(kUp, "gauge", kUpHelp, {}, 1);
   page.add("heddle_build_info", "gauge", "The daemon's release",
            {{"version", status.at("version")}}, 1);
+  const json config = status.value("config", json::object());
+  page.add("heddle_config_error", "gauge",
+           "1: the configuration was refused, the old one is in force", {},
+           config.value("error", "") == "" ? 0 : 1);
+  page.add("heddle_config_restart_needed", "gauge",
+           "1: a change of the configuration awaits a restart", {},
+           config.value("needs_restart", json::array()).empty() ? 0 : 1);
   page.add("heddle_uptime_seconds", "gauge", "Time since the daemon began", {},
            status.at("uptime_s").get<double>());
   page.add("heddle_bypass", "gauge", "1: every launch runs freely, no policy is asked", {},
