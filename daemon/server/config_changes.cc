@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "daemon/server/clock.h"
+#include "daemon/server/rules.h"
 
 namespace heddle::server {
 namespace {
@@ -69,11 +70,19 @@ void ConfigChanges::take_policy(const Config& fresh) {
                               {"generation", running.number},
                               {"how", running.by.how},
                               {"why", "[policy] has not changed"}});
-    return;
+    return tell_unkept();
   }
   configured_ = fresh.policy;
   if (source_.configured) source_.configured(fresh);
-  policy_.load(fresh.policy.name);
+  policy_.load(fresh.policy.name, [this] { tell_unkept(); });
+}
+
+void ConfigChanges::tell_unkept() const {
+  for (const Rule& rule : rules_) {
+    for (const std::string& text : unkept_texts(rule, engine_.policy.generation())) {
+      log_.warning("promise_unkept", {{"why", text}});
+    }
+  }
 }
 
 // Returns how many of those who are attached have other terms by these.

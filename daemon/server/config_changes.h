@@ -29,6 +29,7 @@ class ConfigChanges {
   void set_source(Source source) { source_ = std::move(source); }
   void reread();  // without a source nothing happens
   size_t take_rules(std::vector<Rule> rules);
+  void tell_unkept() const;  // logs each promise that the policy in force does not keep
 
   const std::vector<Rule>& rules() const { return rules_; }
   core::TimeNs read_at() const { return read_at_; }

@@ -47,11 +47,12 @@ void PolicyChanges::change(Find find, std::function<void(Result<Prepared>)> then
       });
 }
 
-void PolicyChanges::load(const std::string& name) {
+void PolicyChanges::load(const std::string& name, std::function<void()> then) {
   change([this, name] { return store_.load(name, false); },
-         [this](Result<Prepared> loaded) {
+         [this, then = std::move(then)](Result<Prepared> loaded) {
            take_configured(std::move(loaded));
            look(false);
+           then();
          });
 }
 

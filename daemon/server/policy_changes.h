@@ -27,7 +27,7 @@ class PolicyChanges {
   PolicyChanges(uv_loop_t* loop, PolicyStore& store, Log& log, Engine& engine, Jobs& jobs);
 
   // What the configuration names. The engine logs what went wrong and keeps it for `heddle status`.
-  void load(const std::string& name);
+  void load(const std::string& name, std::function<void()> then);
   void take_configured(Result<Prepared> loaded);
   // Carries out what changes the policy that runs; then, as it may be, sees to its trial.
   void order(const Request& request, LoadedBy by, Done done);

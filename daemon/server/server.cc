@@ -169,6 +169,7 @@ void Server::run() {
   log_.info("ready", {{"socket", facts_.socket},
                       {"policy", engine_.policy.generation().name},
                       {"spin_us", config_.spin_us}});
+  config_changes_.tell_unkept();
   notify_service_manager("READY=1");
   mps_.begin();
   Watchdog watchdog;

@@ -77,6 +77,20 @@ TEST_F(HangupTest, ARefusedConfigurationChangesNothingAndIsShown) {
   EXPECT_EQ(client()["priority"], 5) << "nobody, and so by default";
 }
 
+TEST_F(HangupTest, APromiseThatThePolicyDoesNotKeepIsLoggedAtTheStartAndThen) {
+  const std::string rule = "[[rule]]\nname = 'service'\nlabel = 'x'\nslowdown_max = 1.1\n";
+  const auto told = [&] { return count(log_text(), "level=warning event=promise_unkept"); };
+  configure(rule);
+  start_configured();
+  EXPECT_TRUE(eventually([&] { return told() == 1; })) << log_text();
+  hang_up(rule + "share = 2\n");
+  EXPECT_TRUE(eventually([&] { return told() == 2; })) << log_text();
+  hang_up("[policy]\nname = 'no-such-policy'\n" + rule);
+  EXPECT_TRUE(eventually([&] { return told() == 3; })) << log_text();
+  hang_up("");
+  EXPECT_EQ(told(), 3u);
+}
+
 TEST_F(HangupTest, AnEndIsNoWarning) {
   configure("");
   start_configured();
