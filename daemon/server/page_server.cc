@@ -16,7 +16,11 @@ namespace {
 constexpr size_t kHeadMax = 8 * 1024;   // of a request: Prometheus sends a few hundred bytes
 constexpr size_t kConnectionsMax = 64;  // at a time; the oldest makes room
 constexpr uint64_t kPatienceMs = 10'000;
-constexpr int kBacklog = 64;
+// What the oldest has at least. Who connects without pause waits in the kernel's queue, behind a
+// scraper, instead of taking the place of one whose request is under way. A full queue empties in 1
+// s.
+constexpr uint64_t kGraceMs = 50;
+constexpr int kBacklog = 1024;
 
 const char* reason(int status) {
   switch (status) {
@@ -123,6 +127,7 @@ struct PageServer::State {
     while (!connections.empty()) close(*connections.begin()->second);
     uv_close(reinterpret_cast<uv_handle_t*>(&listener), nullptr);
     patience.reset();
+    room.reset();
     stopper.reset();
     signals.clear();
     uv_run(&loop, UV_RUN_DEFAULT);
@@ -132,8 +137,23 @@ struct PageServer::State {
   static void close(Connection& connection) {
     auto* handle = reinterpret_cast<uv_handle_t*>(&connection.tcp);
     if (uv_is_closing(handle) != 0) return;
-    connection.state->connections.erase(connection.number);
+    State& state = *connection.state;
+    state.connections.erase(connection.number);
     uv_close(handle, [](uv_handle_t* closed) { delete static_cast<Connection*>(closed->data); });
+    if (state.waits) state.room->start(0);
+  }
+
+  // libuv asks again once the connection that waits was accepted.
+  void take_next() {
+    waits = true;
+    if (connections.size() == kConnectionsMax) {
+      Connection& oldest = *connections.begin()->second;
+      const uint64_t age_ms = uv_now(&loop) - oldest.since_ms;
+      if (age_ms < kGraceMs) return room->start(kGraceMs - age_ms);
+      close(oldest);
+    }
+    waits = false;
+    accept();
   }
 
   void accept() {
@@ -147,8 +167,6 @@ struct PageServer::State {
     connections.emplace(c.number, owned.release());
     auto* stream = reinterpret_cast<uv_stream_t*>(&c.tcp);
     if (uv_accept(reinterpret_cast<uv_stream_t*>(&listener), stream) != 0) return close(c);
-    // A scrape is done in milliseconds: who has a place for long only holds it.
-    if (connections.size() > kConnectionsMax) close(*connections.begin()->second);
     uv_read_start(
         stream,
         [](uv_handle_t* handle, size_t, uv_buf_t* into) {
@@ -203,7 +221,8 @@ struct PageServer::State {
   uv_tcp_t listener{};
   std::map<uint64_t, Connection*> connections;  // those that are open, the oldest first
   uint64_t last_number = 0;
-  std::unique_ptr<Timer> patience;
+  bool waits = false;  // a connection does, for a place
+  std::unique_ptr<Timer> patience, room;
   std::unique_ptr<Handle<uv_async_t>> stopper;
   std::vector<std::unique_ptr<SignalWatch>> signals;
 };
@@ -221,7 +240,7 @@ Result<std::unique_ptr<PageServer>> PageServer::make(const std::string& listen, 
   if (error == 0) {
     error = uv_listen(reinterpret_cast<uv_stream_t*>(&state->listener), kBacklog,
                       [](uv_stream_t* on, int failed) {
-                        if (failed == 0) static_cast<State*>(on->data)->accept();
+                        if (failed == 0) static_cast<State*>(on->data)->take_next();
                       });
   }
   if (error != 0) {
@@ -231,6 +250,9 @@ Result<std::unique_ptr<PageServer>> PageServer::make(const std::string& listen, 
   s.stopper = std::make_unique<Handle<uv_async_t>>([&s] { uv_stop(&s.loop); });
   uv_async_init(&s.loop, s.stopper->get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
+  s.room = std::make_unique<Timer>(&s.loop, [&s] {
+    if (s.waits) s.take_next();
+  });
   s.patience = std::make_unique<Timer>(&s.loop, [&s] { s.end_the_slow(); });
   return std::unique_ptr<PageServer>(new PageServer(std::move(state)));
 }

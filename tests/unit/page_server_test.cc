@@ -6,6 +6,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <deque>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -123,6 +125,28 @@ TEST(PageServerAddress, IsAnAddressAndAPort) {
     ASSERT_FALSE(made) << bad;
     EXPECT_NE(made.error().message.find("127.0.0.1:9410"), std::string::npos);
   }
+}
+
+TEST_F(PageServerTest, AScraperIsServedBesideTwoWhoConnectWithoutPause) {
+  std::atomic<bool> stop = false;
+  const auto crowd = [&] {
+    std::deque<int> open;
+    while (!stop) {
+      open.push_back(connect_to());
+      if (open.size() < 200) continue;
+      close(open.front());
+      open.pop_front();
+    }
+    for (const int fd : open) close(fd);
+  };
+  std::thread first(crowd), second(crowd);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_NE(ask("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").find("page "), std::string::npos)
+        << i;
+  }
+  stop = true;
+  first.join();
+  second.join();
 }
 
 }  // namespace
