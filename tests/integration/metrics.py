@@ -35,7 +35,8 @@ def expressions():
     """What the dashboard asks, with its variables filled in as Grafana does."""
     for panel in json.loads(DASHBOARD.read_text())["panels"]:
         for target in panel["targets"]:
-            yield target["expr"].replace("$__rate_interval", "5m").replace("$gpu", ".*")
+            yield target["expr"].replace("$__rate_interval", "5m").replace("$gpu", ".*")\
+                .replace("$instance", ".*")
 
 
 def check_names(page):

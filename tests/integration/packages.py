@@ -16,7 +16,7 @@ NAMES = ("heddle", "libheddle-shim", "heddle-bench")
 PLACES = {
     "heddle": ("etc/heddle/", "usr/bin/heddle", "usr/lib/heddle/sim/", "usr/share/heddle/",
                "usr/share/man/", "usr/share/bash-completion/", "usr/share/zsh/",
-               "usr/lib/systemd/system/heddled.service", "usr/lib/tmpfiles.d/heddle.conf"),
+               "usr/lib/systemd/system/heddle", "usr/lib/tmpfiles.d/heddle.conf"),
     "libheddle-shim": ("usr/lib/heddle/", "usr/share/lintian/overrides/"),
     "heddle-bench": ("usr/bin/heddle-bench", "usr/libexec/heddle/", "usr/share/man/man1/",
                      "usr/share/bash-completion/", "usr/share/heddle/javascript/"),
@@ -39,6 +39,8 @@ def check_contents(out, root):
     for name in NAMES:
         deb, = out.glob(f"{name}_*.deb")
         alone = out / name
+        version = run("dpkg-deb", "--field", deb, "Version").strip()
+        assert version == run(DIST / "bin/heddled", "--version").split()[1] + "-1", version
         run("dpkg-deb", "-R", deb, alone)
         run("dpkg-deb", "-x", deb, root)
         for path in alone.rglob("*"):
@@ -82,9 +84,19 @@ def check_completion(root):
         assert run("bash", "-c", script).split() == [wanted], words
 
 
-def check_unit(root):
-    unit = root / "usr/lib/systemd/system/heddled.service"
-    assert "ExecStart=/usr/bin/heddled\n" in unit.read_text()
+def check_units(root):
+    for name, command in (("heddled", "/usr/bin/heddled\n"),
+                          ("heddle-metrics", "/usr/bin/heddle metrics --listen ")):
+        check_unit(root / f"usr/lib/systemd/system/{name}.service", command)
+    text = (root / "usr/lib/systemd/system/heddled.service").read_text()
+    assert re.findall("ExecReload=(.*)", text) == ["/usr/bin/heddled --check",
+                                                   "/bin/kill -HUP $MAINPID"], text
+    comment = (root / "usr/lib/tmpfiles.d/heddle.conf").read_text().splitlines()[0]
+    assert re.match("# [A-Z]", comment), comment
+
+
+def check_unit(unit, command):
+    assert f"ExecStart={command}" in unit.read_text()
     assert "/opt/" not in unit.read_text()
     if not shutil.which("systemd-analyze"):
         return print("no systemd-analyze here: the unit's exposure is not judged")
@@ -114,7 +126,7 @@ def main():
         check_links(folder / "root")
         check_pages(folder / "root")
         check_completion(folder / "root")
-        check_unit(folder / "root")
+        check_units(folder / "root")
         check_lintian(out)
     finally:
         shutil.rmtree(folder)
