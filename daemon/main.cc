@@ -85,8 +85,9 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   Result<server::Config> config = server::Config{};
   if (!file.empty()) {
     config = server::load_config(file);
-  } else if (access(kSystemConfig, F_OK) == 0) {
-    config = server::load_config(kSystemConfig);
+  } else {
+    config = server::load_config(kSystemConfig, true);
+    if (config && config->conf_d == 0 && access(kSystemConfig, F_OK) != 0) config->file.clear();
   }
   if (!config) return config;
   if (!socket.empty()) config->socket = socket;

@@ -478,18 +478,18 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& file) {
-  Config config;
-  config.file = file;
+  Config config{.file = file};
   if (std::string error = read_text(text, file, config); !error.empty()) return fail(error);
   return config;
 }
 
-Result<Config> load_config(const std::string& file) {
-  Config config;
-  config.file = file;
+Result<Config> load_config(const std::string& file, bool may_lack) {
+  Config config{.file = file};
   const Result<std::vector<std::string>> files = files_of(file);
   if (!files) return tl::unexpected<Error>(files.error());
+  config.conf_d = files->size() - 1;
   for (const std::string& each : *files) {
+    if (may_lack && each == file && access(file.c_str(), F_OK) != 0 && errno == ENOENT) continue;
     const auto text = read_file(each, "check the path given to --config and its permissions");
     if (!text) return tl::unexpected<Error>(text.error());
     if (std::string error = read_text(*text, each, config); !error.empty()) return fail(error);

@@ -109,6 +109,7 @@ struct Config {
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
   std::string file;                   // that it was read from, "" if there is none
+  size_t conf_d = 0;                  // files of conf.d that were read besides
   std::string state_error;            // why nothing is kept in the state directory; main sets it
   std::vector<std::string> warnings;  // what is in it and cannot be meant, one line each
 };
@@ -122,7 +123,7 @@ std::vector<std::string> needs_restart(const Config& running, const Config& fres
 // Parses `text`; `file` names it in errors.
 Result<Config> parse_config(std::string_view text, const std::string& file);
 // The file, then each conf.d/*.toml beside it in order of names: of a key the last word counts, of
-// rules the first that matches.
-Result<Config> load_config(const std::string& file);
+// rules the first that matches. With `may_lack` conf.d alone is enough.
+Result<Config> load_config(const std::string& file, bool may_lack = false);
 
 }  // namespace heddle::server

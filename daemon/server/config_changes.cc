@@ -24,6 +24,7 @@ ConfigChanges::ConfigChanges(uv_loop_t* loop, const Config& running, Log& log, J
       engine_(engine),
       regrade_(std::move(regrade)),
       configured_(running.policy),
+      conf_d_(running.conf_d),
       read_at_(monotonic_now()),
       resolve_again_(loop, [this] { resolve_names(); }) {}
 
@@ -42,6 +43,7 @@ void ConfigChanges::take(Result<Config> fresh) {
     return;
   }
   error_.clear();
+  conf_d_ = fresh->conf_d;
   restarts_ = needs_restart(running_, *fresh);
   std::string restarts;
   for (const std::string& table : restarts_) {

@@ -32,6 +32,7 @@ class ConfigChanges {
   void tell_unkept() const;  // logs each promise that the policy in force does not keep
 
   const std::vector<Rule>& rules() const { return rules_; }
+  size_t conf_d() const { return conf_d_; }  // how many of its files were read
   core::TimeNs read_at() const { return read_at_; }
   const std::string& error() const { return error_; }  // why it could not be read then
   // Tables that have changed and wait for a restart.
@@ -51,6 +52,7 @@ class ConfigChanges {
   Source source_;
   PolicySettings configured_;  // what was last made of [policy]
   std::vector<Rule> rules_;    // changed by jobs only, between their work
+  size_t conf_d_;
   core::TimeNs read_at_;
   std::string error_;
   std::vector<std::string> restarts_;

@@ -92,6 +92,7 @@ json config_json(core::TimeNs now, const ServerFacts& facts, const Generation& p
         {{"rule", rule.name}, {user ? "user" : "group", user ? rule.user : rule.group}});
   }
   return {{"file", facts.config->file},
+          {"conf_d", facts.config_changes->conf_d()},
           {"rules", facts.config_changes->rules().size()},
           {"read_s_ago", static_cast<double>(now - facts.config_changes->read_at()) / 1e9},
           {"error", facts.config_changes->error()},

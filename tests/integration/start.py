@@ -21,6 +21,7 @@ START = (ROOT / "daemon/START.md").read_text()
 COMMANDS = re.search(r"<!-- start:begin -->\n```sh\n(.*?)```", START, re.S)[1]
 # What this host lacks: a GPU, systemd, programs. `heddle ps` comes when both have attached.
 PRELUDE = """set -e
+mkdir -p $ROOT/etc/heddle
 heddle() {
   case $1 in
     run) shift; command heddle run --sim "$@" ;;
@@ -33,8 +34,10 @@ heddle() {
     *) command heddle "$@" ;;
   esac
 }
+touch $ROOT/etc/heddle/heddled.toml  # what heddled needs where another --config names it
+heddled() { command heddled --config $ROOT/etc/heddle/heddled.toml "$@"; }
 systemctl() {
-  command heddled --config $ROOT/etc/heddle/heddled.toml >heddled.log 2>&1 &
+  heddled >heddled.log 2>&1 &
   until command heddle status >/dev/null 2>&1; do sleep 0.05; done
 }
 """
@@ -93,9 +96,9 @@ def check_refusals():
 def check_rules(root):
     """Beside the configuration that the commands installed."""
     etc = root / "etc/heddle"
-    (etc / "conf.d").mkdir()
-    for i, text in enumerate(re.findall(r"```toml\n(.*?)```", START, re.S)):
-        (etc / f"conf.d/{i}.toml").write_text(text)
+    teams, everybody = re.findall(r"```toml\n(.*?)```", START, re.S)
+    (etc / "conf.d/20-teams.toml").write_text(teams)
+    (etc / "conf.d/99-everybody.toml").write_text(everybody)
     done = subprocess.run([stage.DIST / "bin/heddled", "--check", "--config", etc / "heddled.toml"],
                           capture_output=True, text=True, timeout=20)
     assert done.returncode == 0, done.stderr

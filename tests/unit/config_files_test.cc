@@ -85,17 +85,20 @@ TEST(Config, ReachesEveryRuleOfTheExamplesTogether) {
   const std::filesystem::path folder = testing::TempDir() + "start-" + std::to_string(getpid());
   std::filesystem::create_directories(folder / "conf.d");
   const std::filesystem::path root = HEDDLE_SOURCE_DIR;
-  std::filesystem::copy_file(root / "examples/promise.toml", folder / "heddled.toml");
+  std::filesystem::copy_file(root / "examples/promise.toml", folder / "conf.d/50-site.toml");
   std::ifstream page(root / "daemon/START.md");
-  int blocks = 0;  // conf.d has them in the order of the page
+  int blocks = 0;  // the rules by team, and that for everybody
   for (std::string line; std::getline(page, line);) {
     if (line != "```toml") continue;
-    std::ofstream rules(folder / "conf.d" / (std::to_string(++blocks) + ".toml"));
+    std::ofstream rules(folder / "conf.d" /
+                        (++blocks == 1 ? "20-teams.toml" : "99-everybody.toml"));
     while (std::getline(page, line) && line != "```") rules << line << '\n';
   }
   EXPECT_EQ(blocks, 2);
-  const Result<Config> config = load_config(folder / "heddled.toml");
+  const Result<Config> config = load_config(folder / "heddled.toml", true);
   ASSERT_TRUE(config) << config.error().message;
+  EXPECT_EQ(config->conf_d, 3u);
+  EXPECT_FALSE(load_config(folder / "heddled.toml")) << "a file that was named must be there";
   EXPECT_EQ(config->rules.size(), 6u);
   for (const std::string& warning : config->warnings) ADD_FAILURE() << warning;
   std::filesystem::remove_all(folder);

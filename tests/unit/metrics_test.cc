@@ -80,6 +80,7 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
                     {"profiles", {{"directory", ""}, {"errors", json::array()}}},
                     {"bypass", false},
                     {"clients", 0},
+                    {"config", {{"file", "/etc/x.toml"}, {"rules", 6}, {"conf_d", 2}}},
                     {"counters", {{"malformed", 0}, {"let_go", 0}}},
                     {"devices",
                      {{{"index", 0},
@@ -102,6 +103,7 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
   const std::string text = out.str();
   EXPECT_NE(text.find("device 0  GPU-1, 132 SMs, 2 waiting\n"), text.npos) << text;
   EXPECT_NE(text.find("bound violations 1000000"), text.npos) << text;
+  EXPECT_NE(text.find("config    /etc/x.toml and 2 of conf.d, 6 rules"), text.npos) << text;
   EXPECT_EQ(text.find("crossed"), text.npos) << text;
   EXPECT_NE(text.find("  client 4: promise 1.10: now 1.25, 6 of 6 blocks broken, by slots\n"),
             text.npos)

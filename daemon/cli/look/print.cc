@@ -136,8 +136,9 @@ void print_counters(std::ostream& out, const Metric<Of> (&table)[N], const json&
 void print_config(std::ostream& out, const json& config) {
   if (config.empty()) return;
   const std::string file = config.value("file", "");
-  out << "config    " << (file.empty() ? "none" : printable(file)) << ", "
-      << config.value("rules", 0) << " rules, read "
+  out << "config    " << (file.empty() ? "none" : printable(file));
+  if (const int more = config.value("conf_d", 0)) out << " and " << more << " of conf.d";
+  out << ", " << config.value("rules", 0) << " rules, read "
       << std::llround(config.value("read_s_ago", 0.0)) << " s ago\n";
   if (const std::string error = config.value("error", ""); !error.empty()) {
     out << "  problem: not read, what was read before stays in force: " << printable(error) << '\n';
