@@ -34,6 +34,15 @@ json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engin
           {"early", wait.early},   {"held", held_json(wait.held, current, engine)}};
 }
 
+// A policy's reason may name what it is for.
+void hide_names(core::Explanation& why) {
+  for (auto* const waits : {&why.now, &why.past}) {
+    for (core::WaitTold& wait : *waits) {
+      wait.kernel = wait.why = wait.reason = wait.held.reason = "";
+    }
+  }
+}
+
 }  // namespace
 
 const char* decider_text(core::Decider decider) {
@@ -50,12 +59,13 @@ const char* decider_text(core::Decider decider) {
   return "built-in";
 }
 
-json explain_json(const Engine& engine, core::ClientId id) {
+json explain_json(const Engine& engine, core::ClientId id, bool named) {
   json devices = json::array();
   for (const auto& scheduler : engine.devices.schedulers()) {
     if (!scheduler) continue;
-    const core::Explanation why = scheduler->view().explain(id);
+    core::Explanation why = scheduler->view().explain(id);
     if (!why.known) continue;
+    if (!named) hide_names(why);
     json now = json::array(), past = json::array();
     for (const core::WaitTold& wait : why.now) {
       now.push_back(wait_json(wait, why.generation, engine));

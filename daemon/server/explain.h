@@ -12,8 +12,8 @@ const char* decider_text(core::Decider decider);
 std::string_view channel_text(const core::PromiseStatus& promise);
 
 // {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
-// null if there is no such client.
-nlohmann::json explain_json(const Engine& engine, core::ClientId id);
+// null if there is no such client. Kernels, and what policies say of them, are "" unless `named`.
+nlohmann::json explain_json(const Engine& engine, core::ClientId id, bool named);
 
 const char* stall_text(core::Staller by);
 // {policy, client, gpu: how often; last: {by, client, waited, waited_us, stalled_us}}.

@@ -130,7 +130,6 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
                  {"waits", waits_json(status.waits)},
                  {"ceilings", ceilings_json(status.ceilings)}});
   device.update(promises_json(status));
-  device.update(bound_json(status));
   return device;
 }
 
@@ -173,12 +172,12 @@ json promises_json(const core::ClientStatus& status) {
   return {{"promise", one(status.promise)}, {"promise_p99", one(status.promise_p99)}};
 }
 
-json bound_json(const core::ClientStatus& status) {
+json bound_json(const core::ClientStatus& status, bool named) {
   const core::Violation& worst = status.worst;
   json by;  // null: none was longer
   if (worst.by != 0) {
     by = {{"client", worst.by},
-          {"kernel", status.worst_kernel},
+          {"kernel", named ? status.worst_kernel : ""},
           {"lasted_us", worst.lasted_us},
           {"bound_us", worst.bound_us},
           {"before_us", worst.before_us},
@@ -214,6 +213,9 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
       const auto& [index, status] = it->second;
       one["devices"].push_back(
           on_device_json(*client, index, status, facts, reader.owns(client->identity()), views));
+      const Client* const by = engine.roster.find(status.worst.by);
+      const bool named = by != nullptr ? reader.owns(by->identity()) : reader.all;
+      one["devices"].back().update(bound_json(status, named));
       one["devices"].back()["measure_runs"] = engine.devices.on(index).config().measure_runs;
     }
     bytes += dump(one).size() + 1;

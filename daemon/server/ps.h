@@ -33,7 +33,8 @@ nlohmann::json terms_json(const Terms& terms);
 // What its rule promised, and how it was kept; null: nothing.
 nlohmann::json promises_json(const core::ClientStatus& status);
 // How long others may hold up one of its gaps, and how often it was longer.
-nlohmann::json bound_json(const core::ClientStatus& status);
+// The kernel that did it is another client's, "" unless `named`.
+nlohmann::json bound_json(const core::ClientStatus& status, bool named);
 // Clients whose numbers are above `after`, in their order, as many as have room in so many bytes:
 // `truncated` says that there are more. No turn of the loop describes a whole crowd.
 nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,

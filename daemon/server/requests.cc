@@ -27,7 +27,7 @@ constexpr size_t kGroupsMost = 64;
 constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 
 // Of each client whom others may hold up, or who was promised something.
-json bounds_json(const core::Scheduler& scheduler) {
+json bounds_json(const core::Scheduler& scheduler, bool named) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.view().clients()) {
     const bool promised = status.promise.slowdown_max > 0 || status.promise_p99.slowdown_max > 0;
@@ -37,14 +37,15 @@ json bounds_json(const core::Scheduler& scheduler) {
     for (const char* key : {"added_us_max", "gaps_filled", "gaps_exceeded"}) {
       bound[key] = counted.at(key);
     }
-    bound.update(bound_json(status));
+    bound.update(bound_json(status, named));
     bound.update(promises_json(status));
     bounds.push_back(std::move(bound));
   }
   return bounds;
 }
 
-json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store) {
+json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store,
+                 bool named) {
   const core::Config& config = scheduler.config();
   const core::Policy* const policy = engine.policy.on(config.device);
   json all =
@@ -52,7 +53,7 @@ json device_json(const core::Scheduler& scheduler, const Engine& engine, const P
   all.update({{"index", config.device},
               {"uuid", engine.devices.gpus().text(config.device)},
               {"policy", policy != nullptr ? store.describe(*policy) : json::object()},
-              {"bounds", bounds_json(scheduler)},
+              {"bounds", bounds_json(scheduler, named)},
               {"stalls", stall_json(scheduler)},
               {"stats", metrics_json(kDeviceMetrics, scheduler.stats())}});
   return all;
@@ -136,7 +137,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
                  const PolicyStore& store, const ProfileStore& profiles, bool named) {
   json devices = json::array();
   for (const auto& scheduler : engine.devices.schedulers()) {
-    if (scheduler) devices.push_back(device_json(*scheduler, engine, store));
+    if (scheduler) devices.push_back(device_json(*scheduler, engine, store, named));
   }
   return {{"pid", getpid()},
           {"version", version_text()},
@@ -299,7 +300,9 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
                                       {"pid", asker.peer.pid}});
       return done({{"policy", policy_json(now, facts, engine, store)}});
     case Kind::kExplain: {
-      json why = explain_json(engine, request.client);
+      const Client* const client = engine.roster.find(request.client);
+      const bool named = client != nullptr && Reader(asker).owns(client->identity());
+      json why = explain_json(engine, request.client, named);
       if (why.is_null()) return failed("explain: no such client; see heddle ps");
       return done(why);
     }
