@@ -1,6 +1,7 @@
 #include "daemon/core/places.h"
 
 #include <algorithm>
+#include <bit>
 #include <vector>
 
 #include "daemon/core/placement.h"
@@ -15,6 +16,7 @@ void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const
   if (made.any() && made.ring.anchor <= c.place.groups.count.get()) {
     c.place.family.sizes = made.sizes;
     c.place.ring = made.ring;
+    c.place.claimed = true;
     return;
   }
   c.place.ring.positions =
@@ -32,18 +34,26 @@ void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const
   c.place.ring.anchor = far_anchor(taken, c.place.groups.count);
 }
 
+// As far apart as far_anchor places so many. Who says that it lies nearer takes no more than this.
+GroupCount Places::even_share(GroupCount of) const {
+  const auto sharers = std::ranges::count_if(
+      roster_.all(), [](const auto& entry) { return entry.second->place.ring.anchor != 0; });
+  const auto parts = std::bit_ceil(static_cast<uint32_t>(std::max<ptrdiff_t>(sharers, 1)));
+  return GroupCount(std::max(1u, of.get() / parts));
+}
+
 // Isolated clients keep to the groups up to the next one that is at work.
 SmSet Places::isolated_set(const Client& c) const {
   if (c.place.ring.anchor == 0 || !c.place.family.isolated) return {};
-  std::array<uint8_t, kSmGroups> others;
-  size_t count = 0;
+  std::vector<uint8_t> all, given;
   for (const Client* other : roster_.active()) {
-    if (other != &c && other->place.ring.anchor != 0 && count < others.size()) {
-      others[count++] = other->place.ring.anchor;
-    }
+    if (other == &c || other->place.ring.anchor == 0) continue;
+    all.push_back(other->place.ring.anchor);
+    if (!other->place.claimed) given.push_back(other->place.ring.anchor);
   }
-  const GroupCount room =
-      room_at(c.place.ring.anchor, {others.data(), count}, c.place.groups.count);
+  const GroupCount unclaimed = room_at(c.place.ring.anchor, given, c.place.groups.count);
+  const GroupCount room = std::max(room_at(c.place.ring.anchor, all, c.place.groups.count),
+                                   std::min(unclaimed, even_share(c.place.groups.count)));
   if (room >= c.place.groups.count) return {};
   GroupCount size(1);
   for (GroupCount n(1); n <= room; ++n) size = c.place.family.sizes.has(n) ? n : size;

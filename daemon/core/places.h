@@ -26,6 +26,7 @@ class Places {
   SmSet peek(const Client& client, const Waiting& ask, SmCount sm) const;
 
  private:
+  GroupCount even_share(GroupCount of) const;
   GroupLoad load(const Client* but) const;
   SmSet live_set(const Client& client, const GroupLoad& load, GroupCount size) const;
 

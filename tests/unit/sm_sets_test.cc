@@ -387,6 +387,18 @@ TEST_F(SmSets, WhatAProcessMadeUnderAnotherDaemonItKeeps) {
   EXPECT_EQ(window_[2].sm_set, SmSet(0x00ff));
 }
 
+// Nobody but the process itself says what it made, and where.
+TEST_F(SmSets, AClaimTakesNoMoreThanAnEvenShare) {
+  policy_.sets.placement = SmFamily::Placement::kRing;
+  policy_.sets.isolated = true;
+  use(&policy_);
+  attach_split(1, 0);
+  attach_split(2, 0, 0, {SetSizes{0b1010'1010}, {.anchor = 2}});
+  post(1);
+  post(2);
+  EXPECT_EQ(window_[1].sm_set, SmSet(0x00ff)) << "half, though another says that it begins at 2";
+}
+
 TEST_F(SmSets, APolicyHearsNoTimeOfWhatWasNotOnItsSet) {
   use(&policy_);
   attach_split(1, 0);

@@ -62,11 +62,12 @@ struct Told {
 // Where its launches may run.
 struct Place {
   SmGroups groups{};
-  SmSet sm_set{};      // by rule, empty: all
-  SmFamily family;     // its SM sets, as long as it is attached
-  ipc::SmRing ring;    // and where they lie
-  SmSet window_set{};  // its rule's, or cut by isolation
-  bool sized = false;  // some kernel has a size, or a priority, of its own
+  SmSet sm_set{};        // by rule, empty: all
+  SmFamily family;       // its SM sets, as long as it is attached
+  ipc::SmRing ring;      // and where they lie
+  bool claimed = false;  // by its own word
+  SmSet window_set{};    // its rule's, or cut by isolation
+  bool sized = false;    // some kernel has a size, or a priority, of its own
 
   // The set of that many groups, the ring's first, within what the client is cut to.
   SmSet set_of(GroupCount size) const {
