@@ -3,6 +3,7 @@
 // come and go, and once in a thousand events (checks.cc).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 
 namespace heddle::core {
@@ -11,10 +12,11 @@ struct Broken {
   const char* invariant;
   const char* file;
   int line;
+  uint64_t client = 0;  // whose state alone it is; 0: nobody's
 };
 
 // Gets each that fails. It returns, and must not call back into whoever failed: what decides on
-// doubtful grounds goes on until the bypass is opened from outside.
+// doubtful grounds goes on until the client is let go, or the bypass opened, from outside.
 using OnBroken = std::function<void(const Broken&)>;
 
 // What tests and simulations do, who set no other: says it on standard error, and aborts.
@@ -25,3 +27,7 @@ void abort_on_broken(const Broken& broken);
 // `whose`: it has a member `on_broken`.
 #define HEDDLE_CHECK_IN(whose, invariant) \
   ((invariant) ? void() : (whose).on_broken(::heddle::core::Broken{#invariant, __FILE__, __LINE__}))
+// The same of the state of one client, by its ID.
+#define HEDDLE_CHECK_OF(whose, id, invariant) \
+  ((invariant) ? void()                       \
+               : (whose).on_broken(::heddle::core::Broken{#invariant, __FILE__, __LINE__, (id)}))

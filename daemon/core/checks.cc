@@ -45,11 +45,12 @@ void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, 
   size_t asking = 0, wanting = 0, at_work = 0, resident = 0;
   for (const auto& [id, client] : roster.all()) {
     const Client& c = *client;
-    HEDDLE_CHECK_IN(now, c.id == id);
-    HEDDLE_CHECK_IN(
-        now, std::count(roster.active().begin(), roster.active().end(), &c) == (c.active ? 1 : 0));
-    HEDDLE_CHECK_IN(now, c.work.outstanding.empty() || c.active);
-    HEDDLE_CHECK_IN(now, c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
+    HEDDLE_CHECK_OF(now, id, c.id == id);
+    HEDDLE_CHECK_OF(
+        now, id,
+        std::count(roster.active().begin(), roster.active().end(), &c) == (c.active ? 1 : 0));
+    HEDDLE_CHECK_OF(now, id, c.work.outstanding.empty() || c.active);
+    HEDDLE_CHECK_OF(now, id, c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
     asking += c.asking.queued;
     wanting += c.asking.queued - c.asking.withheld;
     at_work += c.active ? 1 : 0;

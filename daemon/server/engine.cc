@@ -81,8 +81,8 @@ void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now)
 void Engine::check() {
   size_t managed = 0;
   for (const auto& [id, client] : roster.all()) {
-    HEDDLE_CHECK_IN(mistakes, client->identity().id == id);
-    HEDDLE_CHECK_IN(mistakes, client->intake().asking() <= ipc::kThreads + ipc::kDevices);
+    HEDDLE_CHECK_OF(mistakes, id, client->identity().id == id);
+    HEDDLE_CHECK_OF(mistakes, id, client->intake().asking() <= ipc::kThreads + ipc::kDevices);
     managed += client->managed() ? 1 : 0;
   }
   HEDDLE_CHECK_IN(mistakes, managed == roster.managed().size());
@@ -205,8 +205,16 @@ void Engine::check_decisions(core::TimeNs now) {
 }
 
 void Engine::open_if_broken(core::TimeNs now) {
-  if (mistakes.take_news()) [[unlikely]]
-    set_bypass(true, now);
+  const auto news = mistakes.take_news();
+  if (!news) [[likely]]
+    return;
+  for (const core::ClientId id : news->clients) {
+    Client* const client = roster.find(id);
+    if (client != nullptr && client->managed()) {
+      let_go(*client, "heddled made a mistake with it; restart the program", now);
+    }
+  }
+  if (news->of_all) set_bypass(true, now);
 }
 
 void Engine::beat(core::TimeNs now) {

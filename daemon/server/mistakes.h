@@ -1,8 +1,11 @@
-// What heddled does about a mistake of its own (core/check.h): it counts each, tells of each place
-// once, and has the bypass opened, so that nobody waits for who no longer knows what it does.
+// What heddled does about a mistake of its own (core/check.h): it counts each, and tells of each
+// place once. If it concerns one client, that one is let go. Else the bypass is opened, so that
+// nobody waits for who no longer knows what it does.
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "daemon/core/check.h"
@@ -17,12 +20,16 @@ class Mistakes {
   // An invariant does not hold: HEDDLE_CHECK_IN(mistakes, ...), and what schedulers call. May be
   // called from within a scheduler.
   void on_broken(const core::Broken& broken);
-  // True if one broke since the last call: the bypass is to be opened. Not from within a scheduler.
-  bool take_news() {
-    if (!broke_) [[likely]]
-      return false;
+  struct News {
+    std::vector<uint64_t> clients;  // that are to be let go
+    bool of_all = false;            // the bypass is to be opened
+  };
+  // What broke since the last call. Not from within a scheduler.
+  std::optional<News> take_news() {
+    if (!news_) [[likely]]
+      return std::nullopt;
     tell();
-    return true;
+    return std::exchange(news_, std::nullopt);
   }
   uint64_t count() const { return count_; }
 
@@ -33,7 +40,7 @@ class Mistakes {
   uint64_t count_ = 0;
   std::vector<core::Broken> places_;  // one of each ...
   size_t told_ = 0;                   // ... and how many of them are in the log
-  bool broke_ = false;
+  std::optional<News> news_;
 };
 
 }  // namespace heddle::server

@@ -10,7 +10,8 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
     const bool found = likely != nullptr && likely->identity().id == decision.client;
     Client* client = found ? likely : roster_.find(decision.client);
     const bool there = client != nullptr && client->on_gpu(decision.device);
-    HEDDLE_CHECK_IN(mistakes_, there);  // a core decides of those only whom it was told of
+    HEDDLE_CHECK_OF(mistakes_, client != nullptr ? decision.client : 0,
+                    there);  // a core decides of those only whom it was told of
     if (!there) [[unlikely]]
       continue;
     if (client->apply(decision)) granted_.emplace_back(client, decision.thread);

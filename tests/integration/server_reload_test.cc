@@ -219,6 +219,25 @@ TEST_F(ServerTest, APromotedPolicyGoesBackAtItsFirstFault) {
   EXPECT_GT(policy["generation"], before);
 }
 
+TEST_F(ServerTest, AnInvariantOfOneClientCostsThatClientOnly) {
+  server::ProfileStore profiles("", {});
+  server::Engine engine(config_, *store_, profiles, *log_);
+  std::vector<server::Client*> clients;
+  for (int i = 0; i < 2; ++i) {
+    server::Identity who;
+    who.id = engine.roster.next_id();
+    auto made = server::Client::make(who);
+    ASSERT_TRUE(made) << made.error().message;
+    clients.push_back(&engine.attach(std::move(*made), 1));
+  }
+  engine.mistakes.on_broken({"a == b", "a.cc", 1, clients[0]->identity().id});
+  engine.tick(2);
+  EXPECT_FALSE(clients[0]->managed());
+  EXPECT_TRUE(clients[1]->managed());
+  EXPECT_FALSE(engine.devices.bypass());
+  EXPECT_EQ(engine.mistakes.count(), 1U);
+}
+
 // A mistake of heddled's own: nobody waits for what it decides from then on.
 TEST_F(ServerTest, OpensTheBypassOnceAnInvariantIsBroken) {
   const core::Broken one{"a == b", "a.cc", 1}, other{"c == d", "a.cc", 2};
