@@ -16,6 +16,8 @@ using ipc::gate_lets;
 // While the gates stand open, a unit that is not over this long after its predicted end hides that
 // another one has begun: where the driver writes no word of a unit's end, and where it does.
 constexpr core::TimeNs kSilentNs = 1'000'000, kLateNs = 20'000'000;
+// As long as the core believes what a client claims (kClaimedNs).
+constexpr core::TimeNs kUnheardNs = 2'000'000'000;
 // While they stand open, so many are taken to have begun that no more than this wait.
 constexpr size_t kWaitingMost = 1024;
 
@@ -80,6 +82,12 @@ std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
 std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) {
   Device& d = devices_[i];
   merge(d);
+  if (std::exchange(d.moved, false)) {
+    d.heard = now;
+    d.silent = false;
+  }
+  d.silent |= !d.under_way.empty() && now - d.heard > kUnheardNs;
+  if (d.silent) return let_be(i, now);
   if (d.closing) {
     d.closing = std::ranges::any_of(d.under_way, stops_inside);
     if (d.closing && !d.asked) return recall(i, now);
@@ -121,6 +129,37 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   return claim;
 }
 
+// All of it goes, and the core hears of none: it would wait for the end of each.
+std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
+  Device& d = devices_[i];
+  if (std::exchange(d.asked, false)) {
+    Claim claim = d.waiting.front();
+    claim.source = Claim::Source::kWithdrawal;
+    claim.thread = thread_of(i);
+    claim.seq = ticket_of(claim);
+    claim.at = now;
+    return claim;
+  }
+  if (!d.open && (!d.waiting.empty() || !d.running)) {
+    d.released = d.newest;
+    d.running = true;
+    let(i, d.released);
+    ipc::gate_run(page_.running[i], page_.leaving, true);
+  }
+  d.waiting.clear();
+  d.recalled = 0;
+  d.closing = false;
+  if (d.under_way.empty()) return std::nullopt;
+  Claim claim = d.under_way.front();
+  d.under_way.clear();
+  claim.at = now;
+  claim.fields.kind = wire::Kind::COMPLETION;
+  claim.fields.stream = ipc::kAllStreams;
+  claim.fields.evidence = wire::Evidence::MARKER;
+  claim.fields.duration_us = 0;
+  return claim;
+}
+
 // The newest graph goes back first, so that the oldest is in front in the end.
 Claim GateQueue::recall(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
@@ -145,6 +184,7 @@ Claim GateQueue::pop(size_t i, core::TimeNs now) {
   claim.thread = thread_of(i);
   claim.at = now;
   claim.seq = ticket_of(claim);
+  if (d.under_way.empty()) d.heard = now;
   d.under_way.push_back(claim);
   if (d.under_way.size() > ipc::kGateUnits) {
     const auto oldest = std::find_if_not(d.under_way.begin(), d.under_way.end(), stops_inside);
@@ -165,14 +205,17 @@ void GateQueue::look() {
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
   merge(d);
-  if (d.waiting.empty() && d.under_way.empty()) return;
+  if (d.waiting.empty() && d.under_way.empty() && !d.silent) return;
+  check_words(i);
   if (d.open && !ipc::gate_is_open(page_.released[i], d.newest)) {
-    ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
+    let(i, ipc::gate_open(d.newest));
   }
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
   // What stands is not over.
   for (; gate_lets(d.newest, ticket) && (d.open || gate_lets(d.released, ticket)); ++ticket) {
-    if (over(i, ticket)) d.done = ticket;
+    if (!over(i, ticket)) continue;
+    d.moved |= d.done != ticket;
+    d.done = ticket;
   }
   const auto is_over = [&](const Claim& claim) { return over(i, ticket_of(claim)); };
   for (;;) {
@@ -190,6 +233,28 @@ void GateQueue::look(size_t i) {
     d.running = false;
     ipc::gate_run(page_.running[i], page_.leaving, false);
   }
+}
+
+void GateQueue::let(size_t i, uint32_t upto) {
+  devices_[i].word = upto;
+  ipc::gate_release(page_.released[i], page_.leaving, upto, devices_[i].newest);
+}
+
+// Whoever writes them opens its own gates only. It is counted, and they are closed again.
+void GateQueue::check_words(size_t i) {
+  Device& d = devices_[i];
+  const uint32_t word = page_.released[i].load(std::memory_order_acquire);
+  const bool runs = page_.running[i].load(std::memory_order_acquire) != 0;
+  const bool forces = word != d.word || (runs && !d.running);
+  if (!forces || page_.leaving.load(std::memory_order_acquire) != 0) return;
+  for (size_t k = 0; k < d.waiting.size(); ++k) {
+    const uint32_t ticket = ticket_of(d.waiting[k]);
+    const bool went = k < d.recalled ? runs && !d.running : gate_lets(word, ticket);
+    if (went && !gate_lets(d.word, ticket) && !gate_lets(d.forced, ticket)) ++forced_;
+  }
+  d.forced = later(d.forced, d.newest);
+  let(i, d.word);
+  ipc::gate_run(page_.running[i], page_.leaving, d.running);
 }
 
 // The gate of a unit says that the one before it in its stream is over. One that is told too early
@@ -222,7 +287,7 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
     if (left_us < 0 && !gate_lets(d.released, ticket)) break;  // of no unit that goes
     d.released = later(d.released, ticket);
   }
-  ipc::gate_release(page_.released[i], page_.leaving, d.released, d.newest);
+  let(i, d.released);
   ipc::gate_run(page_.running[i], page_.leaving, true);
 }
 
@@ -230,13 +295,13 @@ void GateQueue::set_open(size_t i, bool open) {
   Device& d = devices_[i];
   open |= given_up_;
   if (open) {
-    ipc::gate_release(page_.released[i], page_.leaving, ipc::gate_open(d.newest), d.newest);
+    let(i, ipc::gate_open(d.newest));
   } else {
     if (d.open) {
       look(i);
       d.released = later(d.told, gate_lets(d.done, d.newest) ? d.newest : d.done + 1);
     }
-    ipc::gate_release(page_.released[i], page_.leaving, d.released, d.newest);
+    let(i, d.released);
   }
   d.open = open;
   d.closing = !open;
@@ -273,7 +338,7 @@ void GateQueue::over(const ipc::RecordFields& completion) {
     return completion.stream == ipc::kAllStreams ||
            (f.stream == completion.stream && f.stream_seq <= completion.stream_seq);
   };
-  std::erase_if(d.under_way, over);
+  d.moved |= std::erase_if(d.under_way, over) > 0 || d.silent;
   // As the GPU will say, once it gets to a unit behind.
   std::for_each_n(d.waiting.begin(), d.recalled, [&](const Claim& claim) {
     const uint32_t ticket = ticket_of(claim);

@@ -9,6 +9,9 @@
 //   waiting ── ask, grant ──▶ let go ──▶ told to the core once it may have begun ──▶ over
 //      ▲                                  │ a graph with gates inside, and the gates are closed
 //      └───────────── recalled ───────────┘
+//
+// What is under way, and is not seen to go on for 2 s, holds nobody up any more, and neither does
+// what its client posts behind it: until the GPU or the client says that something is over.
 #pragma once
 
 #include <algorithm>
@@ -51,6 +54,7 @@ class GateQueue {
   }
   // As GatePage::wanted.
   void want(size_t device, bool wanted, bool kernels_ask);
+  uint64_t forced() const { return forced_; }  // launches whose gates the client opened itself
   // When a unit that somebody waits behind is predicted to be over.
   core::TimeNs look_at(core::TimeNs now) const;
   // The stream's work on the device is over up to there.
@@ -74,11 +78,19 @@ class GateQueue {
     uint32_t told = 0;            // the newest that the core was told has gone
     uint32_t done = 0;            // the newest that the GPU said is over
     core::TimeNs told_until = 0;  // it is predicted to run
+    core::TimeNs heard = 0;       // when what is under way was last seen to go on
+    bool moved = false;           // it was, since next() was last called
+    bool silent = false;          // it was not for too long
+    uint32_t word = 0;            // as it was stored in `released`
+    uint32_t forced = 0;          // the newest ticket that forced_ may have counted
   };
 
   bool over(size_t device, uint32_t ticket) const;
   static void merge(Device& d);
   void look(size_t device);
+  void check_words(size_t device);
+  void let(size_t device, uint32_t upto);
+  std::optional<Claim> let_be(size_t device, core::TimeNs now);
   bool may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const;
   std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);
   Claim recall(size_t device, core::TimeNs now);
@@ -86,6 +98,7 @@ class GateQueue {
 
   ipc::GatePage& page_;
   bool given_up_ = false;
+  uint64_t forced_ = 0;
   size_t used_ = 0;  // devices that had a launch at a gate are among so many first ones
   std::array<Device, ipc::kDevices> devices_;
 };

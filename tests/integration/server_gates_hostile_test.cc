@@ -168,5 +168,34 @@ INSTANTIATE_TEST_SUITE_P(Tickets, Floods, ::testing::Bool(), [](const auto& floo
   return flood.param ? "Descending" : "Ascending";
 });
 
+// Nobody waits longer than 2 s for work that is not seen to go on.
+TEST_F(ServerTest, LaunchesThatAreNeverOverHoldNobodyUpForLong) {
+  config_.gates = true;
+  start();
+  FakeClient liar(config_.socket, FakeClient::Options{.gates = true});
+  FakeClient job(config_.socket, FakeClient::Options{.priority = 9, .gates = true});
+  std::atomic<bool> over{false};
+  std::thread posting([&] {
+    for (uint32_t ticket = 1; !over; ++ticket) {
+      ipc::RecordFields fields;
+      fields.ask_seq = ticket;
+      fields.admission = wire::Admission::GATED;
+      liar.post(0, fields);
+      liar.ring();
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  uint32_t granted = 0;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (std::chrono::steady_clock::now() < end) {
+    job.ask(0, ++granted);
+    if (!job.wait_granted(0, granted)) break;
+    job.complete_all(0);
+  }
+  over = true;
+  posting.join();
+  EXPECT_GT(granted, 200u) << "in 5 s, of which it waits for 2";
+}
+
 }  // namespace
 }  // namespace heddle::testing

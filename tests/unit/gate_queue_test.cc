@@ -273,7 +273,7 @@ TEST_F(GateQueueTest, AGraphUnderWayIsNotForgottenForOthers) {
   release(core::kCreditOpen);
   for (uint32_t i = 0; i < 3 * ipc::kGateUnits; ++i) {
     add(2 + i);
-    now_ += 10'000'000;
+    now_ += i == 0 ? 10'000'000 : 2'000'000;
     EXPECT_EQ(told(), 1);
   }
   queue_.set_open(0, false);
@@ -333,6 +333,55 @@ TEST_F(GateQueueTest, ARecalledGraphThatTurnsOutToBeOverIsNotWaitedFor) {
 TEST_F(GateQueueTest, TheQueueIsBounded) {
   for (uint32_t ticket = 1; ticket <= GateQueue::kMost; ++ticket) EXPECT_TRUE(add(ticket));
   EXPECT_FALSE(add(GateQueue::kMost + 1));
+}
+
+TEST_F(GateQueueTest, WhatIsNotSeenToGoOnIsAskedForNoMore) {
+  for (uint32_t ticket = 1; ticket <= 3; ++ticket) add(ticket);
+  EXPECT_EQ(asked(), 1u);
+  release();
+  EXPECT_EQ(asked(), 2u);
+  now_ += 2'000'000'001;
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  const auto over = next();
+  ASSERT_TRUE(over);
+  EXPECT_EQ(over->fields.kind, wire::Kind::COMPLETION);
+  EXPECT_EQ(over->fields.stream, ipc::kAllStreams);
+  EXPECT_FALSE(next());
+  EXPECT_EQ(released(), 3u);
+  add(4);
+  EXPECT_FALSE(next());
+  EXPECT_EQ(released(), 4u);
+  end(4);
+  add(5);
+  EXPECT_EQ(asked(), 5u) << "the GPU said that something is over";
+}
+
+TEST_F(GateQueueTest, OpenGatesOfWhoIsNotSeenToGoOnTellNothing) {
+  queue_.set_open(0, true);
+  add(1);
+  EXPECT_EQ(told(), 1);
+  for (uint32_t ticket = 2; ticket <= 500; ++ticket) add(ticket);
+  now_ += 2'000'000'001;
+  EXPECT_EQ(next()->fields.kind, wire::Kind::COMPLETION);
+  EXPECT_EQ(told(), 0);
+}
+
+TEST_F(GateQueueTest, AGateThatItsProgramOpensIsCountedAndClosed) {
+  add(1);
+  add(2);
+  EXPECT_EQ(asked(), 1u);
+  page_->released[0] = ipc::gate_open(2);
+  queue_.look();
+  EXPECT_EQ(queue_.forced(), 2u);
+  EXPECT_EQ(released(), 0u);
+  page_->released[0] = ipc::gate_open(2);
+  queue_.look();
+  EXPECT_EQ(queue_.forced(), 2u) << "each launch once";
+  page_->leaving = 1;
+  page_->released[0] = ipc::gate_open(2);
+  add(3);
+  queue_.look();
+  EXPECT_EQ(queue_.forced(), 2u) << "a shim that leaves opens its gates, and says so";
 }
 
 }  // namespace
