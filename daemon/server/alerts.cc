@@ -25,6 +25,7 @@ void Alerts::check(const std::string& policy, core::TimeNs now) {
     for (const bool tail : {false, true}) check_promises(*scheduler, tail, policy, now);
   }
   check_refused(now);
+  check_forced(now);
 }
 
 void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& policy) {
@@ -91,6 +92,25 @@ void Alerts::check_refused(core::TimeNs now) {
                   {"allocations", refused.at(id)},
                   {"limit", who.terms.memory.empty() ? who.memory_asked : who.terms.memory},
                   {"hint", "heddle ps says what it has of its limit"}});
+  }
+}
+
+void Alerts::check_forced(core::TimeNs now) {
+  if (now < forced_.next()) return;
+  Untold::Counts counts;
+  for (const Client* client : roster_.managed()) {
+    counts[client->identity().id] = client->gates_forced();
+  }
+  for (const core::ClientId id : forced_.grown(std::move(counts), now)) {
+    const Client& client = *roster_.find(id);
+    const Identity& who = client.identity();
+    log_.warning({who.uid, who.privileged}, "gates_forced",
+                 {{"client", id},
+                  {"pid", who.pid},
+                  {"uid", who.uid},
+                  {"label", who.label},
+                  {"launches", client.gates_forced()},
+                  {"hint", "the program opened its own gates; its launches did not wait"}});
   }
 }
 

@@ -28,13 +28,14 @@ class Alerts {
   void check_promises(const core::Scheduler& scheduler, bool tail, const std::string& policy,
                       core::TimeNs now);
   void check_refused(core::TimeNs now);
+  void check_forced(core::TimeNs now);
 
   const Roster& roster_;
   const Devices& devices_;
   Log& log_;
   std::array<core::TimeNs, ipc::kDevices> told_stall_;
   std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // of the mean, the tail
-  Untold refused_;
+  Untold refused_, forced_;
 };
 
 }  // namespace heddle::server

@@ -146,6 +146,7 @@ class Client {
   }
   bool left_gates();  // since the last call: they stand open for good
   bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
+  uint64_t gates_forced() const { return identity_.gates ? gate_queue_->forced() : 0; }
   core::TimeNs gates_due(core::TimeNs now) const {
     return identity_.gates ? gate_queue_->look_at(now) : std::numeric_limits<core::TimeNs>::max();
   }

@@ -27,6 +27,7 @@ ClientCounts counts_of(const Client& client) {
   counts.exempt = self(wire::Admission::SELF_EXEMPT);
   counts.bypass = self(wire::Admission::BYPASS);
   counts.unmanaged = self(wire::Admission::UNMANAGED);
+  counts.forced = client.gates_forced();
   counts.threads = std::min(read(memory.counters.threads_used), ipc::kThreads);
   for (uint32_t t = 0; t < counts.threads; ++t) counts.dropped += read(memory.threads[t].dropped);
   counts.marker_errors = read(memory.counters.marker_errors);

@@ -28,6 +28,7 @@ struct DeviceGauges {
 struct ClientCounts {
   uint64_t launches = 0;
   uint64_t starved = 0, stale = 0, pool = 0, capturing = 0, exempt = 0, bypass = 0, unmanaged = 0;
+  uint64_t forced = 0;
   uint32_t threads = 0;
   uint64_t dropped = 0, marker_errors = 0, on_sm_set = 0, off_sm_set = 0, green_streams = 0;
   uint64_t malformed = 0;
@@ -174,6 +175,7 @@ inline constexpr Metric<ClientCounts> kSelfMetrics[] = {
     {{"exempt", "", "The launch must never be held back", kCounter}, &ClientCounts::exempt},
     {{"bypass", "", "heddle bypass was on", kCounter}, &ClientCounts::bypass},
     {{"unmanaged", "", "The client was refused", kCounter}, &ClientCounts::unmanaged},
+    {{"forced", "", "The program, not heddled, opened the gate", kCounter}, &ClientCounts::forced},
 };
 
 inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {

@@ -378,6 +378,7 @@ class Examination {
     static const std::map<std::string, std::string> kRemedies = {
         {"pool", "more threads launch than a process has slots: 64"},
         {"starved", "the policy held them for [gpu] starvation_ms; see heddle status"},
+        {"forced", "the program writes heddle's gates itself; ask its user why"},
         {"stale", "heddled did not run for half a second; give it a CPU"},
     };
     size_t bypasses = 0;
