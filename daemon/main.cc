@@ -4,6 +4,7 @@
 // 2 bad command line or configuration.
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
@@ -159,6 +160,8 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 }  // namespace heddle
 
 int main(int argc, char** argv) {
+  // Large blocks go back to the system when they are freed, whatever was freed before.
+  mallopt(M_MMAP_THRESHOLD, 128 << 10);
   CLI::App app("heddled: shares one GPU between programs that know nothing of each other");
   app.set_version_flag("--version", std::string("heddled ") + heddle::version_text());
   std::string file, socket, policy;

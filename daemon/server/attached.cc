@@ -408,7 +408,10 @@ bool Client::add_kernel(const KernelMessage& message) {
     return false;
   }
   if (index >= kernels_.size()) kernels_.resize(index + 1);
-  kernels_[index] = std::make_unique<KernelMessage>(message);
+  Kernel& kernel = kernels_[index];
+  kernel.there = true;
+  kernel.kernel = message.kernel;
+  if (message.has_nodes()) kernel.nodes = std::make_unique<core::NodesBody>(message.nodes);
   return true;
 }
 
@@ -453,15 +456,15 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
       measured({k.facts.id, {a.mean_us, a.mean_us, a.mean_us, a.count}, {}, {}, a.before, {}});
     }
   }
-  for (const auto& kernel : kernels_) {
-    if (!kernel) continue;
+  for (const Kernel& kernel : kernels_) {
+    if (!kernel.there) continue;
     core::Event& known = events.emplace_back(core::EventKind::kKernel, now, identity_.id);
     known.device = gpu;
-    known.kernel = kernel->kernel;
-    if (!kernel->has_nodes()) continue;
+    known.kernel = kernel.kernel;
+    if (!kernel.nodes) continue;
     core::Event& nodes = events.emplace_back(core::EventKind::kNodes, now, identity_.id);
     nodes.device = gpu;
-    nodes.nodes = kernel->nodes;
+    nodes.nodes = *kernel.nodes;
   }
   return events;
 }

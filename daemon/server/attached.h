@@ -164,8 +164,11 @@ class Client {
   // False: there is no such place, or it is another kernel's.
   bool add_kernel(const KernelMessage& message);
   bool knows_kernel(uint32_t index) const {
-    return index < kernels_.size() && kernels_[index] != nullptr;
+    return index < kernels_.size() && kernels_[index].there;
   }
+
+  void forget_kernels() { kernels_ = std::vector<Kernel>(); }
+  size_t kernel_places() const { return kernels_.size(); }  // that its kernels take
 
   uint64_t task() const;  // hash of label, executable and arguments; of its user
   uint64_t unlabelled_task() const;
@@ -263,7 +266,13 @@ class Client {
   bool left_gates_ = false, kernels_ask_ = false;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};
-  std::vector<std::unique_ptr<KernelMessage>> kernels_;
+  // One large block, which goes back to the system with its client. Only graphs have nodes.
+  struct Kernel {
+    bool there = false;
+    core::KernelBody kernel{};
+    std::unique_ptr<const core::NodesBody> nodes;
+  };
+  std::vector<Kernel> kernels_;  // by index
   GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
   bool leased_ = true, gated_ = false;

@@ -2,6 +2,9 @@
 // terms, that it goes. What was measured of its task goes to the profile store. Loop thread only.
 #pragma once
 
+#include <sys/types.h>
+
+#include <unordered_map>
 #include <vector>
 
 #include "daemon/profile/store.h"
@@ -34,12 +37,13 @@ class Presence {
   bool tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const KernelMessage& message, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
-  void leave(const Client& client, core::TimeNs now);
+  void leave(Client& client, core::TimeNs now);
   // Hands to the profile store what the measurement stages have finished since.
   void collect_profile(const Client& client);
 
  private:
-  void tell(const Client& client, core::Event event);  // on each GPU that it is known on
+  bool has_room(const Client& client, uint32_t index);  // for another kernel
+  void tell(const Client& client, core::Event event);   // on each GPU that it is known on
 
   Devices& devices_;
   Stepper& stepper_;
@@ -47,7 +51,8 @@ class Presence {
   const Contention& contention_;
   profiles::ProfileStore& profiles_;
   Log& log_;
-  bool told_full_ = false;  // that nothing is learned of new kernels
+  std::unordered_map<uid_t, size_t> places_;  // that the kernels of a user's clients take
+  bool told_full_ = false;                    // that nothing is learned of new kernels
 };
 
 }  // namespace heddle::server
