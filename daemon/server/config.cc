@@ -478,13 +478,15 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& file) {
-  Config config{.file = file};
+  Config config;
+  config.file = file;
   if (std::string error = read_text(text, file, config); !error.empty()) return fail(error);
   return config;
 }
 
 Result<Config> load_config(const std::string& file, bool may_lack) {
-  Config config{.file = file};
+  Config config;
+  config.file = file;
   const Result<std::vector<std::string>> files = files_of(file);
   if (!files) return tl::unexpected<Error>(files.error());
   config.conf_d = files->size() - 1;
