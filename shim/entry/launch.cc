@@ -3,6 +3,7 @@
 #include "shim/admission/leased.h"
 #include "shim/admission/rows.h"
 #include "shim/driver/driver.h"
+#include "shim/sm/contexts.h"
 
 namespace heddle::shim {
 namespace {
@@ -127,6 +128,9 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         break;  // an SM set that is too small for it refuses it
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.may_raise = launch.may_move = false;
+        break;
+      case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+        keep_whole_device();
         break;
       default:
         break;

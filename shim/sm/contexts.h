@@ -51,8 +51,12 @@ void make_family(CUdevice device, CUcontext primary);
 // cuInit.
 void count_queues(bool mps);
 
-// The device has a family, and this is its primary context.
+// The device has a family in use, and this is its primary context.
 bool has_family(int device, CUcontext context);
+// From now on no launch of the process goes to an SM set. Of a graph of the primary context a
+// kernel on an SM set, which is another context, can update no node (cudaErrorInvalidValue, on an
+// H200).
+void keep_whole_device();
 // Which that is, for the next daemon (ipc::pack_made); 0: there is none.
 uint64_t made_sets(int device);
 // The member that stands in for the set, empty: the whole device.

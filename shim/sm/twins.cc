@@ -35,7 +35,10 @@ bool has(CUgraphNode node, CUlaunchAttributeID attribute) {
 // context is another device's, or has the SMs that the application chose.
 GraphFate fate_of(CUgraphNode node, CUcontext context) {
   if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) return GraphFate::kCooperative;
-  if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) return GraphFate::kDevice;
+  if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) {
+    keep_whole_device();
+    return GraphFate::kDevice;
+  }
   CUDA_KERNEL_NODE_PARAMS_v2 params = {};
   const bool known = HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params) == CUDA_SUCCESS;
   const bool here = params.ctx == nullptr || params.ctx == context;

@@ -200,10 +200,8 @@ TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
   Sized app(*this);
   tell({.size = kTwo, .raised = true, .launch_priority = -5});
   const std::vector<std::pair<const char*, int>> graphs = {
-      {"graph_make_alloc", 1},           {"graph_make_free", 1},
-      {"graph_make_while", 1},           {"graph_make_far", 1},
-      {"graph_make_device", 2},          {"graph_make_updatable", 2},
-      {"graph_make_updatable_child", 2}, {"graph_make_coop", 3}};
+      {"graph_make_alloc", 1}, {"graph_make_free", 1},   {"graph_make_while", 1},
+      {"graph_make_far", 1},   {"graph_make_device", 2}, {"graph_make_coop", 3}};
   uint64_t stayed[4] = {};
   for (const auto& [make, fate] : graphs) {
     EXPECT_EQ(app(make), "0");
@@ -213,6 +211,26 @@ TEST_F(ShimTwins, AGraphThatCannotMoveRunsAsItIsAndIsCounted) {
   EXPECT_EQ(app("get fake_clones"), "0");
   EXPECT_EQ(app("get fake_refused"), "0") << "the driver was asked for no clone that it refuses";
 }
+
+// A kernel on an SM set can update no node of a graph of the primary context.
+class ShimUpdatable : public ShimTwins, public testing::WithParamInterface<const char*> {};
+
+TEST_P(ShimUpdatable, WhereTheDeviceUpdatesNodesNothingMoves) {
+  Sized app(*this);
+  tell({.size = kTwo});
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(comes_to(app, kLastTwo, 0));
+  EXPECT_TRUE(moved(app, "launch 64"));
+  EXPECT_EQ(app(GetParam()), "0");
+  EXPECT_EQ(count(2), 1U);
+  EXPECT_TRUE(stays(app));
+  EXPECT_FALSE(moved(app, "launch 64"));
+  EXPECT_EQ(app("graph_make"), "0");
+  EXPECT_TRUE(stays(app));
+}
+
+INSTANTIATE_TEST_SUITE_P(Graphs, ShimUpdatable,
+                         testing::Values("graph_make_updatable", "graph_make_updatable_child"));
 
 TEST_F(ShimTwins, AnUpdatedGraphGoesOnAsTheApplicationHasIt) {
   Moved app(*this);
