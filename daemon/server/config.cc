@@ -442,12 +442,10 @@ Result<std::vector<std::string>> files_of(const std::string& file) {
   }
   std::vector<std::string> files = cli::files_of({directory}, ".toml", cli::Depth::kDirectory);
   std::erase_if(files, [&](const std::string& each) { return each[directory.size() + 1] == '.'; });
-  const std::string problem = files_problem(directory, files, kFileMost);
-  if (!problem.empty()) return fail(problem);
+  if (std::string why = files_problem(directory, files, kFileMost); !why.empty()) return fail(why);
   files.insert(files.begin(), file);
   return files;
 }
-
 }  // namespace
 
 bool resolve_names(std::vector<Rule>& rules) {

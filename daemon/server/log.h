@@ -1,10 +1,9 @@
 // Structured logs: one event a line in logfmt,
-// `time=2026-11-29T03:40:00.123Z level=info event=client_attached pid=7 ...`; the journal has its own
-// time, so that it gets none. Levels say who
-// must read them: error: the administrator must act; warning: should look; info: what happened;
-// debug: for who develops heddle. Nothing on the launch path logs, and who logs never waits: a
-// thread of its own writes the lines, and what it cannot write in time is dropped and counted. So
-// is what one user's programs cause too often.
+// `time=2026-11-29T03:40:00.123Z level=info event=client_attached pid=7 ...`; the journal has its
+// own time, so that it gets none. Levels say who must read them: error: the administrator must act;
+// warning: should look; info: what happened; debug: for who develops heddle. Nothing on the launch
+// path logs, and who logs never waits: a thread of its own writes the lines, and what it cannot
+// write in time is dropped and counted. So is what one user's programs cause too often.
 #pragma once
 
 #include <concepts>
