@@ -10,13 +10,28 @@
 # Results: out/quickstart/result.json and report.html. Exits 1, and says why, if sharing did not
 # become better.
 set -euo pipefail
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-cd "$root"
+usage() { sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"; }
+wrong() { echo "examples/quickstart.sh: $1 (--help tells the options)" >&2; exit 2; }
 
 arguments=() installed=false
-for argument in "$@"; do
-  if [ "$argument" = --installed ]; then installed=true; else arguments+=("$argument"); fi
+while [ $# -gt 0 ]; do
+  case $1 in
+    -h | --help) usage; exit 0 ;;
+    --installed) installed=true ;;
+    --five-seeds) arguments+=("$1") ;;
+    --seed=* | --seconds=*) set -- "${1%%=*}" "${1#*=}" "${@:2}"; continue ;;
+    --seed | --seconds)
+      number='^[0-9]+$'
+      [ "$1" = --seed ] || number='^[0-9]+([.][0-9]+)?$'
+      [[ ${2:-} =~ $number ]] || wrong "$1 needs a number"
+      arguments+=("$1" "$2")
+      shift ;;
+    *) wrong "no option '$1'" ;;
+  esac
+  shift
 done
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+cd "$root"
 
 if ! $installed; then
   tests/setup.sh

@@ -5,7 +5,13 @@
 #
 #   tests/run.sh            the last line reads 'N passed, N failed' (', N skipped')
 #   JOBS=1 tests/run.sh     with less than all cores
+#   tests/run.sh --help     this text
 set -uo pipefail
+case ${1:-} in
+  '') ;;
+  -h | --help) sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
+  *) echo "tests/run.sh: no option '$1': it takes none but --help" >&2; exit 2 ;;
+esac
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 2
 jobs=${JOBS:-$(nproc)}
 started=$SECONDS
@@ -41,11 +47,9 @@ run_tests() {
 }
 
 build() {
-  local preset=$1 strict=OFF
+  local preset=$1
   shift
-  [ "$preset" != release ] || strict=ON
-  quietly cmake --preset "$preset" -DCMAKE_COMPILE_WARNING_AS_ERROR=$strict &&
-    quietly cmake --build --preset "$preset" -j "$jobs" "$@"
+  quietly cmake --preset "$preset" && quietly cmake --build --preset "$preset" -j "$jobs" "$@"
 }
 
 has_fuzzer() {
@@ -57,7 +61,8 @@ mkdir -p build
 step "set-up"
 if tests/setup.sh --plots; then
   step "release: build and install"
-  if build release && rm -rf dist && quietly cmake --install build/release; then
+  if build release --target all tests/all && rm -rf dist &&
+     quietly cmake --install build/release; then
     step "release: tests"
     if command -v nvidia-smi >/dev/null && nvidia-smi -L >/dev/null 2>&1; then
       run_tests release -LE night

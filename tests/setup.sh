@@ -23,6 +23,7 @@ case ${1:-} in
   '') ;;
   --check) check=true ;;
   --plots | --packages | --prometheus | --slurm) ;;
+  -h | --help) sed -n '2,/^set /{/^set /d; s/^# \{0,1\}//; p}' "$0"; exit 0 ;;
   *) echo "usage: tests/setup.sh [--check|--plots|--packages|--prometheus|--slurm]" >&2; exit 2 ;;
 esac
 
@@ -192,6 +193,9 @@ make_libraries() {
 [ "$(uname -m)" = x86_64 ] || die "this machine is $(uname -m); heddle builds on x86_64 for now"
 command -v apt-get >/dev/null || die "no apt-get here; heddle's set-up knows Debian and Ubuntu"
 check_release
+if ! $check && [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
+  die "it installs packages: run it as root, or install sudo"
+fi
 $check || mkdir -p "$deps"
 if ! $check; then
   exec 9>"$deps/lock"

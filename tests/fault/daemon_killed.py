@@ -8,7 +8,7 @@ import time
 import setting
 import stage
 
-ROUNDS = int(os.environ.get("HEDDLE_FAULT_ROUNDS", "100"))
+ROUNDS = int(os.environ.get("HEDDLE_FAULT_ROUNDS", "25"))
 DEMO_S = 20.0
 LAST_ROUND_S = 3.5  # a round is not begun when less is left of the demos
 REATTACH_S = 2.0
