@@ -227,6 +227,27 @@ def coverage_table():
     return markdown(header, rows) if rows else NOT_MEASURED
 
 
+PARKED = {"bare": "bare, idle", "bare_loop": "bare, graphs run", "heddle": "`batch`, idle",
+          "heddle_loop": "`batch`, graphs run", "heddle_latency_loop": "`latency`, graphs run",
+          "mps_heddle": "`batch`, under MPS"}
+
+
+def park_table():
+    """Of tests/gpu/park.py."""
+    rows = []
+    for found in read(RESULTS / "park.json")["rows"]:
+        of = {call["call"]: call for call in found["calls"]}
+        seconds = [f"{of[call]['s']:.1f}" if call in of else "–"
+                   for call in ("Checkpoint", "Restore")]
+        left = f"{of['Checkpoint']['used_mib']} MiB" if "Checkpoint" in of else "all"
+        says = "equal" if found["equal"] else "wrong"
+        if of["Lock"]["rc"] != 0:
+            says = f"refused ({of['Lock']['rc']})"
+        rows.append([PARKED[found["name"]], f"{found['gib']:.0f}", *seconds, left, says])
+    header = ["", "GiB", "parked in, s", "back in, s", "left on the GPU", "values"]
+    return markdown(header, rows)
+
+
 def serving_table():
     """Of examples/serving/run.py."""
     rows = []
@@ -359,7 +380,8 @@ def tables():
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
-            "coverage": coverage_table(), "serving": serving_table(), "slurm": slurm_table(),
+            "coverage": coverage_table(), "park": park_table(), "serving": serving_table(),
+            "slurm": slurm_table(),
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
