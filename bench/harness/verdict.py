@@ -68,8 +68,8 @@ def unlike_itself(result, best):
     return (max(took) / min(took) - 1 if took else 0), len(took)
 
 
-def judged(service, job, shared, ours, noise, gives):
-    """The second sentence."""
+def judged(service, job, shared, ours, tails, noise, gives):
+    """The second sentence; `tails`: p99 ÷ alone without heddle, and with."""
     if shared <= LITTLE:
         return f"heddle is not needed: sharing as it is costs {service} 5 % at most."
     if shared <= 1 + noise:
@@ -78,6 +78,9 @@ def judged(service, job, shared, ours, noise, gives):
     if ours >= shared / (1 + noise):
         return (f"heddle does not help here, most often because work of {job} that already runs "
                 f"must finish first: try another policy, shorter kernels, or another GPU.")
+    if tails[1] > tails[0] * (1 + noise):
+        return (f"heddle makes the mean shorter and the tail longer: {service}'s p99 ÷ alone is "
+                f"{tails[1]:.2f}, without heddle {tails[0]:.2f}, so try another policy.")
     if gives < HARDLY:
         return (f"heddle helps {service}, but {job} hardly runs ({percent(gives)} of its rate "
                 f"alone): try another policy, or another GPU for it.")
@@ -93,11 +96,12 @@ def verdict(result):
     best, rival = rows
     service, job = pair(result)
     measured = points(result)
-    (rate, ours, _), (rate_shared, shared, _) = measured[best], measured[rival]
+    (rate, ours, tail), (rate_shared, shared, tail_shared) = measured[best], measured[rival]
     noise, blocks = unlike_itself(result, best)
     first = (f"Beside {job}, {service} takes {shared['value']:.2f} times as long as alone "
              f"({rival}), and {ours['value']:.2f} times under {best}.")
-    second = judged(service, job, shared["value"], ours["value"], noise, rate["value"])
+    second = judged(service, job, shared["value"], ours["value"],
+                    (tail_shared["value"], tail["value"]), noise, rate["value"])
     if not second.endswith("."):
         second += f" (without heddle {percent(rate_shared['value'])})."
     sure = (f"{blocks} blocks of {service} alone differ by {percent(noise)}: smaller differences "

@@ -15,7 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "examples/quickstart"))
+sys.path.insert(1, str(ROOT / "bench"))
 import stage  # noqa: E402  (the folder is known only now)
+from harness import verdict  # noqa: E402
 
 START = (ROOT / "daemon/START.md").read_text()
 COMMANDS = re.search(r"<!-- start:begin -->\n```sh\n(.*?)```", START, re.S)[1]
@@ -81,6 +83,15 @@ def check_try(root, said):
     assert "return policy {" in page, "the policy's text"
 
 
+def check_tails():
+    """A policy that makes the mean shorter and the tail longer does not help."""
+    for with_heddle, said in (
+            (2.8, "the tail longer: api's p99 ÷ alone is 2.80, without heddle 1.96"),
+            (1.8, "heddle helps: train keeps 50 %")):
+        second = verdict.judged("api", "train", 1.5, 1.1, (1.96, with_heddle), 0.02, 0.5)
+        assert said in second, second
+
+
 def check_refusals():
     for arguments, code, told in (
             (["--", "/bin/true"], 2, "say both programs"),
@@ -106,6 +117,7 @@ def check_rules(root):
 
 def main():
     assert len(COMMANDS.splitlines()) == 10, COMMANDS
+    check_tails()
     if not any(pathlib.Path(path).exists() for path in (
             stage.DIST / "share/heddle/javascript/chart.min.js",
             "/usr/share/javascript/chart.js/chart.min.js")):
