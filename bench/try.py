@@ -108,9 +108,13 @@ class Program:
                 f"it is stopped\n{tail(self.log)}")
 
     def wait_until_at_work(self, patience_s, warm_s):
-        deadline = time.monotonic() + patience_s
+        deadline, told = time.monotonic() + patience_s, time.monotonic() + 2
         while not self.speaks and counted(self.daemon)[self.label].launches == 0:
             self.check()
+            if time.monotonic() > told:
+                told = deadline
+                print(f"heddle try: waiting for {self.label}'s first launch, {patience_s:g} s at "
+                      "most", file=sys.stderr, flush=True)
             if time.monotonic() > deadline:
                 raise HostError(f"{self.label} launched nothing in {patience_s:g} s: send it "
                                 f"requests, or give more --patience\n{tail(self.log)}")
@@ -444,6 +448,8 @@ def main():
                                      options.report]).returncode)
     except (HostError, traces.TraceError, OSError) as error:
         sim = f"\nThe simulated GPU has the kernels of {HERE}/heddle-demo alone." * options.sim
+        if not options.sim and not Path("/dev/nvidiactl").exists():
+            sim = f"\nNo NVIDIA GPU is here; --sim measures {HERE}/heddle-demo on a simulated one."
         sys.exit(f"heddle try: {error}{sim}")
     except KeyboardInterrupt:
         sys.exit(130)
