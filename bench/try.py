@@ -36,7 +36,7 @@ from pathlib import Path
 
 from harness import traces
 from harness.beside import p99, rounded
-from harness.processes import Daemon, HostError, tail
+from harness.processes import Daemon, Ending, HostError, tail
 from harness.report import write
 from harness.verdict import verdict
 
@@ -154,8 +154,9 @@ class Program:
 class Trial:
     """The measurement; `blocks` are those of the result."""
 
-    def __init__(self, options, folder):
+    def __init__(self, options, folder, ending):
         self.options, self.folder, self.blocks = options, folder, []
+        self.ending, self.recorders = ending, []
         self.started, self.unit = time.monotonic(), "run"
         env = {"STATE_DIRECTORY": str(folder / "state")}
         (folder / "state").mkdir()
@@ -183,7 +184,8 @@ class Trial:
     def program(self, label):
         role, command = {SERVICE: ("latency", self.options.service),
                          JOB: ("batch", self.options.job)}[label]
-        self.programs[label] = Program(label, role, command, self.daemon, self.options.sim)
+        with self.ending:
+            self.programs[label] = Program(label, role, command, self.daemon, self.options.sim)
         return self.programs[label]
 
     def start(self, label):
@@ -191,16 +193,19 @@ class Trial:
 
     def stop(self, label):
         if label in self.programs:
-            self.programs.pop(label).stop()
+            self.programs[label].stop()
+            del self.programs[label]
 
     def record(self, name, wait=True):
         """Begins a trace of a block's length; returns what ends it and says where it is."""
         path = self.folder / f"{name.replace('/', '-')}.trace"
         path.unlink(missing_ok=True)
-        recorder = subprocess.Popen(
-            [self.daemon.heddle, "--socket", self.daemon.socket, "record", path, "--seconds",
-             str(self.options.seconds + 2 * LEAD_S)], text=True, stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
+        with self.ending:
+            recorder = subprocess.Popen(
+                [self.daemon.heddle, "--socket", self.daemon.socket, "record", path, "--seconds",
+                 str(self.options.seconds + 2 * LEAD_S)], text=True, stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE, env=os.environ | self.daemon.env)
+            self.recorders.append(recorder)
         while wait and not (path.exists() and path.stat().st_size) and recorder.poll() is None:
             time.sleep(0.02)
 
@@ -302,6 +307,9 @@ class Trial:
     def close(self):
         for label in list(self.programs):
             self.stop(label)
+        for recorder in self.recorders:
+            recorder.kill()
+            recorder.wait()
         self.daemon.stop()
 
 
@@ -430,14 +438,15 @@ def main():
     options = parse(sys.argv[1:])
     folder = Path(tempfile.mkdtemp(prefix="heddle-try-"))
     try:
-        # As Ctrl-C, which ends what was started here.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
-        trial = Trial(options, folder)
+        ending, trial = Ending(), None
         try:
+            with ending:
+                trial = Trial(options, folder, ending)
             trial.measure()
             result = result_of(trial, options, "heddle try " + " ".join(sys.argv[1:]))
         finally:
-            trial.close()
+            if trial:
+                trial.close()
         print(f"{table(result)}\n\n{result['verdict']}\n{result['sure']}")
         path = Path(options.json) if options.json else folder / "result.json"
         write(result, path)

@@ -275,7 +275,8 @@ def main():
         return plan(scenarios, options)
     for series in options.series:
         (options.out / series).mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     try:
         whole = measure(scenarios, options)
         for series in options.series:

@@ -33,6 +33,32 @@ def tail(path, lines=12):
         return "(no log)"
 
 
+class Ending:
+    """Signals that end the measurement, as Ctrl-C does: also that of a terminal that closes. What
+    is started `with` it is known to whoever clears up before a signal counts."""
+
+    NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def __init__(self):
+        self.held, self.asked = 0, False
+        for number in self.NUMBERS:
+            signal.signal(number, self.ask)
+
+    def ask(self, *_):
+        if not self.asked:  # a second one does not disturb the clearing up
+            self.asked = True
+            if not self.held:
+                raise KeyboardInterrupt
+
+    def __enter__(self):
+        self.held += 1
+
+    def __exit__(self, *_):
+        self.held -= 1
+        if self.asked and not self.held:
+            raise KeyboardInterrupt
+
+
 class Mps:
     """An MPS server of our own, in a private directory, so that the host's is left as found."""
 

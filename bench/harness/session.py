@@ -10,6 +10,8 @@ import time
 from datetime import datetime, timezone
 from pathlib import Path
 
+from .processes import Ending
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -29,7 +31,8 @@ def origin_parser(text, out=None):
 
 def add_origin(options, script, arguments):
     """Completes parsed options: command, gpu (name, driver, how many), commit, date, and a seed
-    where there is none."""
+    where there is none. From here on the script clears up when its terminal closes."""
+    Ending()
     options.dist = options.dist.resolve()
     options.command = shlex.join([script, *arguments])
     options.gpu = ["simulated", "-", 0] if options.sim else gpu()

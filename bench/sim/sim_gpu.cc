@@ -37,9 +37,10 @@ int listen_at(const std::string& path) {
   return listener;
 }
 
-// A client that starts an owner holds the lock until it is connected: while it does, stay.
+// A client that starts an owner made the lock and holds it until it is connected: while it does,
+// stay. Whoever clears the folder up finds nothing made anew.
 bool may_leave(const std::string& path, int listener) {
-  const int lock = open((path + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int lock = open((path + ".lock").c_str(), O_RDWR | O_CLOEXEC);
   if (lock < 0) return true;
   pollfd pending{listener, POLLIN, 0};
   if (flock(lock, LOCK_EX | LOCK_NB) != 0 || poll(&pending, 1, 0) > 0) {
