@@ -14,6 +14,7 @@
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
 #include "bench/virtual/validate.h"
+#include "daemon/base/printable_output.h"
 #include "daemon/base/version.h"
 
 namespace {
@@ -258,6 +259,7 @@ int become(const std::string& name, const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  heddle::keep_output_printable();
   CLI::App app{"heddle-bench: measures heddle"};
   app.set_version_flag("--version", std::string("heddle-bench ") + heddle::version_text());
   app.require_subcommand(1);

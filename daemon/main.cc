@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "daemon/base/owners.h"
+#include "daemon/base/printable_output.h"
 #include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
@@ -160,6 +161,7 @@ int run(const std::string& file, const std::string& socket, const std::string& p
 }  // namespace heddle
 
 int main(int argc, char** argv) {
+  heddle::keep_output_printable();
   // Large blocks go back to the system when they are freed, whatever was freed before.
   mallopt(M_MMAP_THRESHOLD, 128 << 10);
   CLI::App app("heddled: shares one GPU between programs that know nothing of each other");

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string_view>
 
+#include "daemon/base/printable_output.h"
 #include "daemon/base/version.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/doctor.h"
@@ -48,8 +49,7 @@ struct Options {
   bool as_json = false;
   RunOptions run;
   SweepOptions sweep;
-  std::string class_name;
-  std::string policy;
+  std::string class_name, policy;
   double wait_s = 1;
   std::vector<std::string> params;
   std::vector<std::string> tests;
@@ -60,8 +60,7 @@ struct Options {
   bool reset = false;
   double for_s = 0;
   uint64_t generation = 0;
-  std::string on_off;
-  std::string output;
+  std::string on_off, output;
   RecordOptions record;
   TraceOptions trace;
   ProfileOptions profile;
@@ -454,6 +453,7 @@ void add_policy(CLI::App& app, Options& o) {
 
 int main(int argc, char** argv) {
   using namespace heddle::cli;
+  heddle::keep_output_printable();
   Options options;
   // What follows `--` is the program's, options and all.
   int own = 1;

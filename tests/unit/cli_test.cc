@@ -7,6 +7,7 @@
 #include <fstream>
 #include <random>
 
+#include "daemon/base/printable_output.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
@@ -219,6 +220,26 @@ TEST(PolicyTest, OutputOfATestAndItsPolicyIsShown) {
   EXPECT_EQ(run_policy_tests({at + "/p_test.lua"}, "a", false), 0);
   EXPECT_NE(testing::internal::GetCapturedStdout().find("     | 20.0 us: x comes\n"),
             std::string::npos);
+}
+
+TEST(PrintableOutput, ControlBytesAreShownAndTextStays) {
+  const auto shown = [](std::string_view text) { return without_controls(text); };
+  EXPECT_EQ(shown("one\ttwo\n"), "one\ttwo\n");
+  EXPECT_EQ(shown("\x1b[2J\r\x7f"), "\\x1b[2J\\x0d\\x7f");
+  EXPECT_EQ(shown("2 ± 1 µs – ≥ ÷ 日本"), "2 ± 1 µs – ≥ ÷ 日本");
+  EXPECT_EQ(shown("a\x9b\xc2\x9b"), "a\\x9b\xc2\\x9b");
+}
+
+TEST(PrintableOutput, EveryStreamOfStandardErrorIsKeptPrintable) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  const auto say = [] {
+    keep_output_printable();
+    std::cerr << "one\x1b" << std::flush;
+    std::fprintf(stderr, "%s\x1b", "two");
+    std::cerr << "three\n";
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(say(), testing::ExitedWithCode(0), "one\\\\x1btwo\\\\x1bthree\n");
 }
 
 TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {

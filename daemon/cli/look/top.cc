@@ -1,5 +1,6 @@
 #include "daemon/cli/look/top.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -13,6 +14,7 @@
 #include <iostream>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "daemon/cli/daemon.h"
@@ -220,13 +222,13 @@ class Screen {
     termios raw = before_;
     raw.c_lflag &= static_cast<tcflag_t>(~(ICANON | ECHO));
     tcsetattr(STDIN_FILENO, TCSANOW, &raw);
-    std::cout << "\x1b[?1049h\x1b[?25l" << std::flush;
+    draw("\x1b[?1049h\x1b[?25l");
     struct sigaction action {};
     action.sa_handler = [](int) { ended_ = 1; };
     for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaction(number, &action, nullptr);
   }
   ~Screen() {
-    std::cout << "\x1b[?25h\x1b[?1049l" << std::flush;
+    draw("\x1b[?25h\x1b[?1049l");
     tcsetattr(STDIN_FILENO, TCSANOW, &before_);
   }
   Screen(const Screen&) = delete;
@@ -240,7 +242,7 @@ class Screen {
   static void show(const std::string& text) {
     std::string out = "\x1b[H";
     for (const char c : text) out += c == '\n' ? std::string("\x1b[K\n") : std::string(1, c);
-    std::cout << out << "\x1b[J" << std::flush;
+    draw(out + "\x1b[J");
   }
   // The next key within `ms`, 0 if none was pressed; its own end is a q.
   static char key(int ms) {
@@ -251,6 +253,15 @@ class Screen {
   }
 
  private:
+  // Past std::cout, which keeps its control bytes from a terminal.
+  static void draw(std::string_view text) {
+    while (!text.empty()) {
+      const ssize_t written = write(STDOUT_FILENO, text.data(), text.size());
+      if (written < 0 && errno != EINTR) return;
+      text.remove_prefix(static_cast<size_t>(std::max<ssize_t>(written, 0)));
+    }
+  }
+
   static inline volatile sig_atomic_t ended_ = 0;
   termios before_{};
 };

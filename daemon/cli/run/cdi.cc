@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "daemon/base/json.h"
+#include "daemon/base/printable_output.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
@@ -149,7 +150,7 @@ void report(const std::string& container, const std::string& obstacle) {
   const std::string text = "container " + container + " runs without heddle: " + obstacle;
   std::cerr << "heddle: " << text << '\n';
   openlog("heddle", 0, LOG_DAEMON);
-  syslog(LOG_WARNING, "%s", text.c_str());
+  syslog(LOG_WARNING, "%s", without_controls(text).c_str());
 }
 
 // "" where there is no text of that name.
