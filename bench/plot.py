@@ -32,7 +32,7 @@ import textwrap
 from pathlib import Path
 
 from harness import traces
-from harness.report import ResultError, load
+from harness.report import ResultError, load, reading
 from harness.traces import ASKS, GAPS
 from harness.verdict import NO_POLICIES
 
@@ -321,13 +321,18 @@ def results_of(path):
 
 
 def draw_results(options):
-    try:
-        found = [each for path in options.files for each in results_of(path)]
-    except ResultError as error:
-        refuse(error)
+    found = []
+    for path in options.files:
+        with reading(path):
+            found += results_of(path)
     results, options.files = map(list, zip(*found))
     if options.kind != "frontier" and not all("raw" in result for result in results):
         refuse("cells have no iterations; name the results of heddle-bench run")
+    with reading(", ".join(options.files)):
+        draw_panels(options, results)
+
+
+def draw_panels(options, results):
     styles, lines, handles = Styles(results), captions(results), {}
     if options.together:
         results = [together(results, options.files, options.figure)]
@@ -446,7 +451,10 @@ def main():
     if Path(options.out).suffix != ".svg":
         refuse(f"{options.out}: pictures are SVG; name an --out that ends in .svg")
     load_matplotlib()
-    draw_timeline(options) if options.kind == "timeline" else draw_results(options)
+    try:
+        draw_timeline(options) if options.kind == "timeline" else draw_results(options)
+    except ResultError as error:
+        refuse(error)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from harness import traces
 from harness.md import three
-from harness.report import ResultError, load
+from harness.report import ResultError, load, reading
 from harness.verdict import compared, pair, points, policies, span, verdict
 
 HERE = Path(__file__).resolve().parent
@@ -248,6 +248,15 @@ def page(results, timelines):
 """
 
 
+def checked(file):
+    result = load(file)
+    with reading(file):
+        if None in pair(result):
+            raise ResultError(f"{file}: has not one job of each role, latency and batch")
+        page([result], [])
+    return result
+
+
 def main():
     parser = argparse.ArgumentParser(prog="heddle-bench report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,12 +265,9 @@ def main():
     options = parser.parse_args()
     traced = [file for file in options.files if file.endswith(".trace")]
     try:
-        results = [load(file) for file in options.files if file not in traced]
+        results = [checked(file) for file in options.files if file not in traced]
     except ResultError as error:
         refuse(error)
-    for result in results:
-        if None in pair(result):
-            refuse(f"{result['name']}: has not one job of each role, latency and batch")
     text = page(results, [timeline(file) for file in traced])
     try:
         Path(options.html).write_text(text)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -21,6 +22,16 @@ def load(path):
     if not result.get("figures"):
         raise ResultError(f"{path}: was cut short before its figures; finish it by --resume")
     return result
+
+
+@contextmanager
+def reading(path):
+    """What a result lacks, or has of another kind, is told by the file's name."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        raise ResultError(f"{path}: incomplete, or of another release ({type(error).__name__}: "
+                          f"{error}); copy it anew, or measure again") from error
 
 
 def keep_logs(source, target):

@@ -183,6 +183,24 @@ class Page(unittest.TestCase):
         path.write_text(json.dumps(known))
         self.assertIn(": has not one job of each role", self.make(path, code=1))
 
+    def test_what_is_damaged_is_told_by_its_name(self):
+        path = self.folder / "x.json"
+        known = json.loads(RESULT.read_text())
+        path.write_text(json.dumps({key: known[key] for key in known if key != "rows"}))
+        self.assertEqual(self.make(path, code=1),
+                         f"heddle-bench report: {path}: incomplete, or of another release "
+                         "(KeyError: 'rows'); copy it anew, or measure again\n")
+        refused = 0
+        for key in known:
+            for value in (None, "x", 7, [], [7], {}, {"x": 7}):
+                path.write_text(json.dumps(known | {key: value}))
+                try:
+                    report.checked(path)
+                except report.ResultError as error:
+                    self.assertIn(str(path), str(error))
+                    refused += 1
+        self.assertGreater(refused, 20)
+
 
 if __name__ == "__main__":
     unittest.main()
