@@ -50,6 +50,9 @@ CUresult attribute(int* out, CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR:
       *out = facts::kRegistersPerSm;
       break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+      *out = kMaxSharedBytes;
+      break;
     case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH:
       *out = 1;
       break;

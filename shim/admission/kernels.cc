@@ -1,5 +1,6 @@
 #include "shim/admission/kernels.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -7,6 +8,7 @@
 
 #include "ipc/socket.h"
 #include "shim/admission/graph_sight.h"
+#include "shim/admission/library_kernels.h"
 #include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
@@ -127,18 +129,45 @@ struct Sight {
   bool exempt = false;
 };
 
-// A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it.
+const char* name_of(void* handle, bool is_kernel) {
+  const char* name = nullptr;
+  const CUresult result = is_kernel
+                              ? HEDDLE_REAL(cuKernelGetName)(&name, static_cast<CUkernel>(handle))
+                              : HEDDLE_REAL(cuFuncGetName)(&name, static_cast<CUfunction>(handle));
+  return result == CUDA_SUCCESS ? name : nullptr;
+}
+
+// A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it,
+// into the current context. The driver refuses the wrong question: only a kernel that was handed
+// out beyond our sight gets one.
 CUfunction resolve(void* handle, const char*& name) {
-  const auto function = static_cast<CUfunction>(handle);
-  if (HEDDLE_REAL(cuFuncGetName)(&name, function) == CUDA_SUCCESS && name != nullptr) {
-    return function;
-  }
-  const auto kernel = static_cast<CUkernel>(handle);
-  if (HEDDLE_REAL(cuKernelGetName)(&name, kernel) != CUDA_SUCCESS) name = nullptr;
-  CUfunction of_kernel = nullptr;
-  if (name == nullptr || anything_captures()) return nullptr;
-  if (HEDDLE_REAL(cuKernelGetFunction)(&of_kernel, kernel) != CUDA_SUCCESS) return nullptr;
-  return of_kernel;
+  bool is_kernel = is_library_kernel(handle);
+  name = name_of(handle, is_kernel);
+  if (name == nullptr) name = name_of(handle, is_kernel = !is_kernel);
+  if (name == nullptr) return nullptr;
+  if (!is_kernel) return static_cast<CUfunction>(handle);
+  CUfunction function = nullptr;
+  const bool can_load = !anything_captures() && current_context() != nullptr;
+  if (can_load) HEDDLE_REAL(cuKernelGetFunction)(&function, static_cast<CUkernel>(handle));
+  return function;
+}
+
+uint32_t attribute_of(CUfunction function, CUfunction_attribute which) {
+  int value = 0;
+  const CUresult result = HEDDLE_REAL(cuFuncGetAttribute)(&value, which, function);
+  return result == CUDA_SUCCESS ? static_cast<uint32_t>(value) : 0;
+}
+
+// Whether its blocks may be so large: of others the driver tells no occupancy.
+bool is_possible_of(CUfunction function, const ipc::LaunchShape& shape) {
+  const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+  const CUdevice device = current_device();
+  const auto ask = HEDDLE_REAL(cuDeviceGetAttribute);
+  int smem_most = INT_MAX;
+  if (device >= 0) ask(&smem_most, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, device);
+  return threads > 0 &&
+         threads <= attribute_of(function, CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
+         shape.dynamic_smem_bytes <= static_cast<uint32_t>(smem_most);
 }
 
 // False: only its name is known.
@@ -158,16 +187,12 @@ bool look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
   // A lazy load may synchronize the context: it must not happen while others wait for this launch.
   if (!anything_captures() && driver_has(kEntry_cuFuncLoad)) HEDDLE_REAL(cuFuncLoad)(function);
   HEDDLE_REAL(cuFuncGetModule)(&sight.module, function);
-  int value = 0;
-  const auto attribute = HEDDLE_REAL(cuFuncGetAttribute);
-  if (attribute(&value, CU_FUNC_ATTRIBUTE_NUM_REGS, function) == CUDA_SUCCESS) {
-    sight.facts.registers = static_cast<uint32_t>(value);
-  }
-  if (attribute(&value, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == CUDA_SUCCESS) {
-    sight.facts.static_smem_bytes = static_cast<uint32_t>(value);
-  }
+  sight.facts.registers = attribute_of(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
+  sight.facts.static_smem_bytes = attribute_of(function, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES);
   const uint32_t threads = shape.block[0] * shape.block[1] * shape.block[2];
-  if (HEDDLE_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(
+  int value = 0;
+  if (is_possible_of(function, shape) &&
+      HEDDLE_REAL(cuOccupancyMaxActiveBlocksPerMultiprocessor)(
           &value, function, static_cast<int>(threads), shape.dynamic_smem_bytes) == CUDA_SUCCESS) {
     sight.facts.blocks_per_sm = static_cast<uint32_t>(value);
   }
@@ -310,6 +335,13 @@ bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph) {
   return name != nullptr && is_exempt(name);
 }
 
+bool is_possible(void* handle, const ipc::LaunchShape& shape) {
+  const RelaxedCapture relaxed;
+  const char* name = nullptr;
+  const CUfunction function = resolve(handle, name);
+  return function == nullptr || is_possible_of(function, shape);
+}
+
 namespace {
 
 // Apart from kernel_of, whose frame stays small.
@@ -350,8 +382,7 @@ namespace {
 // A look at a kernel loads it, into the context that is current; while anything captures it does
 // not, and the kernel's facts are then missing for good.
 bool may_look_at(const NodeCount& node) {
-  CUcontext current = nullptr;
-  HEDDLE_REAL(cuCtxGetCurrent)(&current);
+  const CUcontext current = current_context();
   const bool here = node.context == nullptr || node.context == current;
   return current != nullptr && here && !anything_captures();
 }

@@ -55,6 +55,10 @@ inline KernelRef known_kernel(void* handle, const ipc::LaunchShape& shape) {
 // The same question without a session: by what was seen before, or by the kernel's name.
 bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph);
 
+// False: no launch of it with such blocks can succeed. For what the driver refused, which goes once
+// more if that may have been for the shim's sake: each refusal stands in the application's log.
+bool is_possible(void* handle, const ipc::LaunchShape& shape);
+
 // Gives an instantiated graph its identity: its nodes' types, kernels and shapes, its
 // children's too, hashed.
 void name_graph(CUgraphExec exec, CUgraph graph);

@@ -45,6 +45,9 @@ CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count,
 CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) noexcept;
 CUresult cuModuleUnload(CUmodule module) noexcept;
 CUresult cuLibraryUnload(CUlibrary library) noexcept;
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) noexcept;
+CUresult cuLibraryGetKernelCount(unsigned* count, CUlibrary library) noexcept;
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned most, CUlibrary library) noexcept;
 CUresult cuFuncGetName(const char** name, CUfunction function) noexcept;
 CUresult cuFuncGetModule(CUmodule* module, CUfunction function) noexcept;
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction f) noexcept;

@@ -164,6 +164,19 @@ bool driver_has(Entry entry) {
          target != reinterpret_cast<void*>(no_driver);
 }
 
+CUcontext current_context() {
+  CUcontext context = nullptr;
+  return HEDDLE_REAL(cuCtxGetCurrent)(&context) == CUDA_SUCCESS ? context : nullptr;
+}
+
+CUdevice current_device() {
+  CUdevice device = -1;
+  if (current_context() == nullptr || HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
+    return -1;
+  }
+  return device;
+}
+
 void* replacement(void* address) {
   void* handle = the_driver();
   if (handle == nullptr) return address;

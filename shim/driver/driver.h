@@ -26,6 +26,11 @@ extern "C" void* heddle_slots[];  // trampolines.S
 // True if the driver has this entry point: newer ones are optional, each with its fallback.
 bool driver_has(Entry entry);
 
+// The calling thread's; nullptr and -1: it has none. The driver refuses to name the device of none,
+// and what it refuses stands in the error log that it keeps for the application.
+CUcontext current_context();
+CUdevice current_device();
+
 // If `address` is the driver's own address of an entry point that the shim wraps, the wrapper;
 // otherwise `address` itself. Matched by pointer, never by name, so that version and stream
 // semantics are right by construction.

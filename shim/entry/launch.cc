@@ -26,13 +26,15 @@ void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority)
 // Launches with a priority, to an SM set, or both: `config` is the caller's own, with `room`.
 // What the driver refuses goes without the priority, and once as the application made it.
 template <bool kPerThread, class Plain>
-CUresult launch_changed(Turn& turn, CUlaunchConfig& config, CUlaunchAttribute* room, CUfunction f,
-                        void** params, void** extra, Plain&& plain) {
+CUresult launch_changed(Turn& turn, const Launch& wanted, CUlaunchConfig& config,
+                        CUlaunchAttribute* room, void** params, void** extra, Plain&& plain) {
+  const auto f = static_cast<CUfunction>(wanted.handle);
   const CUstream lane = turn.lane();
   if (turn.priority() != 0) add_priority(config, room, turn.priority());
   if (lane != nullptr) config.hStream = lane;
   const auto launch = [&] { return real_ex<kPerThread>()(&config, f, params, extra); };
   CUresult result = launch();
+  if (result != CUDA_SUCCESS && !is_possible(f, wanted.shape)) return result;
   if (result != CUDA_SUCCESS && turn.priority() != 0) {
     --config.numAttrs;
     result = lane != nullptr ? launch() : plain();
@@ -63,16 +65,17 @@ template <bool kPerThread>
   if (!turn.changed()) return turn.launched(plain());
   CUlaunchConfig config{gx, gy, gz, bx, by, bz, smem, stream, nullptr, 0};
   CUlaunchAttribute room[1];
-  return turn.launched(launch_changed<kPerThread>(turn, config, room, f, params, extra, plain));
+  return turn.launched(
+      launch_changed<kPerThread>(turn, launch, config, room, params, extra, plain));
 }
 
 // Launches what has its `lease`, which is Leased or Untold, at its priority if it may have one.
-template <class Lease, class Raised, class Plain>
+template <class Lease, class Raised, class Possible, class Plain>
 [[gnu::always_inline]] inline CUresult launch_leased(Lease& lease, bool may_raise, Raised&& raised,
-                                                     Plain&& plain) {
+                                                     Possible&& possible, Plain&& plain) {
   if (lease.priority() == 0 || !may_raise) return lease.launched(plain());
   CUresult result = raised(lease.priority());
-  if (result != CUDA_SUCCESS) [[unlikely]] {
+  if (result != CUDA_SUCCESS && possible()) [[unlikely]] {
     result = plain();
     if (result == CUDA_SUCCESS) lease.priority_refused();  // otherwise it was not for that
   }
@@ -90,12 +93,13 @@ template <bool kPerThread>
     add_priority(config, room, priority);
     return real_ex<kPerThread>()(&config, f, params, extra);
   };
+  const auto possible = [&] { return is_possible(f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}); };
   if (goes_unobserved(f)) return plain();
   if (Untold row(f, {{gx, gy, gz}, {bx, by, bz}, smem, 1}); row) {
-    return launch_leased(row, true, raised, plain);
+    return launch_leased(row, true, raised, possible, plain);
   }
   Leased lease({stream, kPerThread}, f, {{gx, gy, gz}, {bx, by, bz}, smem, 1});
-  if (lease) return launch_leased(lease, true, raised, plain);
+  if (lease) return launch_leased(lease, true, raised, possible, plain);
   return take_turn<kPerThread>(f, gx, gy, gz, bx, by, bz, smem, stream, params, extra);
 }
 
@@ -170,16 +174,17 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
       add_priority(own, room, priority);
       return real_ex<kPerThread>()(&own, f, params, extra);
     };
+    const auto possible = [&] { return is_possible(f, launch.shape); };
     if (Untold row(f, launch.shape); row) {
-      return launch_leased(row, launch.may_raise, raised, plain);
+      return launch_leased(row, launch.may_raise, raised, possible, plain);
     }
     Leased lease(launch.stream, f, launch.shape);
-    if (lease) return launch_leased(lease, launch.may_raise, raised, plain);
+    if (lease) return launch_leased(lease, launch.may_raise, raised, possible, plain);
   }
   Turn turn(launch);
   if (!turn.changed()) return turn.launched(plain());
   copy_attributes(own, turn.lane() != nullptr, room);
-  return turn.launched(launch_changed<kPerThread>(turn, own, room, f, params, extra, plain));
+  return turn.launched(launch_changed<kPerThread>(turn, launch, own, room, params, extra, plain));
 }
 
 // The calls from before cuLaunchKernel, whose block shape lies in the function.

@@ -1,6 +1,9 @@
 // Entry points that begin and end things: the driver, look-ups, modules, captures, streams,
 // contexts.
+#include <algorithm>
+
 #include "shim/admission/kernels.h"
+#include "shim/admission/library_kernels.h"
 #include "shim/driver/driver.h"
 #include "shim/entry/wait.h"
 #include "shim/evidence/streams.h"
@@ -157,7 +160,23 @@ CUresult cuModuleUnload(CUmodule module) noexcept {
 CUresult cuLibraryUnload(CUlibrary library) noexcept {
   const ImplicitWait wait;
   if (is_initialized()) purge_kernels();
+  forget_library(library);
   return HEDDLE_REAL(cuLibraryUnload)(library);
+}
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) noexcept {
+  const CUresult result = HEDDLE_REAL(cuLibraryGetKernel)(kernel, library, name);
+  if (result == CUDA_SUCCESS) note_library_kernel(*kernel, library);
+  return result;
+}
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned most, CUlibrary library) noexcept {
+  const CUresult result = HEDDLE_REAL(cuLibraryEnumerateKernels)(kernels, most, library);
+  unsigned count = 0;
+  if (result != CUDA_SUCCESS ||
+      HEDDLE_REAL(cuLibraryGetKernelCount)(&count, library) != CUDA_SUCCESS) {
+    return result;
+  }
+  for (unsigned i = 0; i < std::min(count, most); ++i) note_library_kernel(kernels[i], library);
+  return result;
 }
 
 CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CUdevice device,

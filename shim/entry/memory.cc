@@ -20,24 +20,14 @@ constexpr int kFileHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 // The calling thread's; none where there is no context, or no account: before the first cuInit, in
 // a forked child, bypassed.
-int current_device() {
-  CUdevice device = kNoDevice;
-  if (!is_initialized() || HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) return kNoDevice;
-  return device;
-}
+int accounted_device() { return is_initialized() ? current_device() : kNoDevice; }
 
 // No GPU has so much: the driver refuses it, and no sum with it is to overflow.
 constexpr uint64_t kBytesMost = uint64_t{1} << 50;
 
 // Where `bytes` at `out` are to be counted.
 int device_for(const void* out, uint64_t bytes) {
-  return out != nullptr && bytes != 0 && bytes <= kBytesMost ? current_device() : kNoDevice;
-}
-
-CUcontext current_context() {
-  CUcontext context = nullptr;
-  HEDDLE_REAL(cuCtxGetCurrent)(&context);
-  return context;
+  return out != nullptr && bytes != 0 && bytes <= kBytesMost ? accounted_device() : kNoDevice;
 }
 
 bool claim(int device, uint64_t bytes) {
@@ -176,7 +166,7 @@ CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, S
 template <class Real>
 CUresult free_in_order(CUdeviceptr at, Real&& real) {
   const CUresult result = release(Holds::kPointer, at, real);
-  const int device = result == CUDA_SUCCESS ? current_device() : kNoDevice;
+  const int device = result == CUDA_SUCCESS ? accounted_device() : kNoDevice;
   if (device == kNoDevice) return result;
   settle_pool(nullptr, device);
   return result;
@@ -250,12 +240,12 @@ CUresult cuMemHostUnregister(void* at) noexcept {
 
 CUresult cuMemGetInfo(unsigned* free, unsigned* total) noexcept {
   const CUresult result = HEDDLE_REAL(cuMemGetInfo)(free, total);
-  if (result == CUDA_SUCCESS) show_limit(current_device(), free, total);
+  if (result == CUDA_SUCCESS) show_limit(accounted_device(), free, total);
   return result;
 }
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) noexcept {
   const CUresult result = HEDDLE_REAL(cuMemGetInfo_v2)(free, total);
-  if (result == CUDA_SUCCESS) show_limit(current_device(), free, total);
+  if (result == CUDA_SUCCESS) show_limit(accounted_device(), free, total);
   return result;
 }
 CUresult cuDeviceTotalMem(unsigned* bytes, CUdevice device) noexcept {
@@ -385,7 +375,7 @@ CUresult cuMemFreeAsync_ptsz(CUdeviceptr at, CUstream stream) noexcept {
 }
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t keep) noexcept {
   const CUresult result = HEDDLE_REAL(cuMemPoolTrimTo)(pool, keep);
-  const int device = result == CUDA_SUCCESS ? current_device() : kNoDevice;
+  const int device = result == CUDA_SUCCESS ? accounted_device() : kNoDevice;
   if (device != kNoDevice) settle_pool(pool, device);
   return result;
 }

@@ -43,8 +43,8 @@ namespace {
 
 // Another device than the calling thread's may reach the memory.
 void note_access(const CUmemAccessDesc* who, size_t count) {
-  CUdevice own = -1;
-  if (who == nullptr || HEDDLE_REAL(cuCtxGetDevice)(&own) != CUDA_SUCCESS) return;
+  const CUdevice own = current_device();
+  if (who == nullptr || own < 0) return;
   for (size_t i = 0; i < count; ++i) {
     if (who[i].location.type == CU_MEM_LOCATION_TYPE_DEVICE && who[i].location.id != own) {
       note_peer();

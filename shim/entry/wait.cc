@@ -148,12 +148,6 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
   return result;
 }
 
-CUcontext current() {
-  CUcontext context = nullptr;
-  HEDDLE_REAL(cuCtxGetCurrent)(&context);
-  return context;
-}
-
 // What was submitted before the call is before the event; what another thread submits meanwhile
 // may not be. Where the event stood before is forgotten first, whatever becomes of the call. It may
 // be all that the program does behind a gate before it goes on elsewhere.
@@ -217,7 +211,7 @@ CUresult cuEventSynchronize(CUevent event) noexcept {
   return wait.returned(HEDDLE_REAL(cuEventSynchronize)(event));
 }
 CUresult cuCtxSynchronize() noexcept {
-  return synchronize_context(current(), [] { return HEDDLE_REAL(cuCtxSynchronize)(); });
+  return synchronize_context(current_context(), [] { return HEDDLE_REAL(cuCtxSynchronize)(); });
 }
 CUresult cuCtxSynchronize_v2(CUcontext context) noexcept {
   return synchronize_context(context, [&] { return HEDDLE_REAL(cuCtxSynchronize_v2)(context); });

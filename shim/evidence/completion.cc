@@ -69,9 +69,7 @@ enum class Placed : uint8_t { kYes, kNotHere, kFailed };
 // moment. One that fails is not used again; what became of its context is not known.
 Placed place(StreamSlot& slot, CUevent& event, unsigned flags, StreamRef stream) {
   if (event == nullptr) {
-    CUcontext current = nullptr;
-    HEDDLE_REAL(cuCtxGetCurrent)(&current);
-    if (current != slot.context) return Placed::kNotHere;
+    if (current_context() != slot.context) return Placed::kNotHere;
     if (HEDDLE_REAL(cuEventCreate)(&event, flags) != CUDA_SUCCESS) event = nullptr;
   }
   if (event != nullptr && record(event, stream)) return Placed::kYes;

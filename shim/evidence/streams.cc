@@ -48,12 +48,6 @@ bool is_per_thread(StreamRef stream) {
   return stream.handle == CU_STREAM_PER_THREAD || (stream.handle == nullptr && stream.per_thread);
 }
 
-CUcontext current_context() {
-  CUcontext context = nullptr;
-  HEDDLE_REAL(cuCtxGetCurrent)(&context);
-  return context;
-}
-
 // Handles are aligned pointers of 47 bits, so the low bits tell the three kinds apart and the high
 // ones hold the thread: its place, and which of those that had the place it is.
 constexpr int kPlaceShift = 48;
@@ -119,10 +113,9 @@ void destroy_events(StreamSlot& slot, bool gone) {
 
 // The device of a context that need not be the current one.
 CUdevice device_of(CUcontext context, CUcontext current) {
-  CUdevice device = -1;
   const bool foreign = context != current;
-  if (foreign && HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return device;
-  if (HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) device = -1;
+  if (foreign && HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return -1;
+  const CUdevice device = current_device();
   CUcontext popped = nullptr;
   if (foreign) HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
   return device;

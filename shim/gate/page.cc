@@ -22,9 +22,9 @@ CUdeviceptr register_page(GateBook& book, int device) {
   const RelaxedCapture relaxed;
   ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
   const CUcontext primary = primary_of(device);
-  CUcontext context = primary;
-  if (primary == nullptr) HEDDLE_REAL(cuCtxGetCurrent)(&context);
-  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS) return kRefused;
+  CUcontext context = primary != nullptr ? primary : current_context();
+  if (context == nullptr || HEDDLE_REAL(cuCtxPushCurrent_v2)(context) != CUDA_SUCCESS)
+    return kRefused;
   const CUresult result = HEDDLE_REAL(cuMemHostRegister_v2)(
       page, sizeof *page, kHostRegisterPortable | kHostRegisterDeviceMap);
   if (result == CUDA_SUCCESS) {

@@ -152,12 +152,9 @@ std::optional<Twin> take(Twinned& entry, const TwinSlot& slot, uint64_t key) {
 }  // namespace
 
 void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
-  CUcontext context = nullptr;
-  CUdevice device = -1;
-  if (HEDDLE_REAL(cuCtxGetCurrent)(&context) != CUDA_SUCCESS || context == nullptr ||
-      HEDDLE_REAL(cuCtxGetDevice)(&device) != CUDA_SUCCESS) {
-    return;
-  }
+  const CUcontext context = current_context();
+  const CUdevice device = current_device();
+  if (device < 0) return;
   // Before the first answer of a daemon nobody knows whether there will be gates.
   const bool gates = any_gates() || guard().tried.load(std::memory_order_relaxed) == 0;
   if (!has_family(device, context) && !(gates && context == primary_of(device))) return;

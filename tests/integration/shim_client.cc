@@ -43,10 +43,11 @@ std::atomic<int>& control(const char* name) {
 // The name of a kernel is its handle, so it must stay.
 CUfunction kernel(const char* name) { return reinterpret_cast<CUfunction>(strdup(name)); }
 
-int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8) {
+int launch(CUfunction f, CUstream stream, bool per_thread, unsigned blocks = 8,
+           unsigned threads = 128, unsigned shared = 0) {
   const auto call =
       reinterpret_cast<Launch>(dlsym(shim, per_thread ? "cuLaunchKernel_ptsz" : "cuLaunchKernel"));
-  return call(f, blocks, 1, 1, 128, 1, 1, 0, stream, nullptr, nullptr);
+  return call(f, blocks, 1, 1, threads, 1, 1, shared, stream, nullptr, nullptr);
 }
 
 // With more attributes than anybody has a use for.
@@ -238,6 +239,14 @@ int launch_cancelled(CUstream stream) {
 
 CUstream stream_of(long number) { return reinterpret_cast<CUstream>(number); }
 
+// As `call` tells it: of library 1, or of the list of one kernel's library.
+CUkernel made = nullptr;
+CUfunction kernel_of_library(const char* call, long number) {
+  static char names[][32] = {"kernel of_a_library", "kernel ncclDevKernel_library"};
+  symbol<CUresult(CUkernel*, uintptr_t, const char*)>(call)(&made, 1, names[number % 2]);
+  return reinterpret_cast<CUfunction>(made);
+}
+
 const CUfunction first = kernel("first_kernel");
 const CUfunction second = kernel("second_kernel");
 
@@ -249,6 +258,13 @@ const Command kCommands[] = {
     {"init", [](long) -> int { return symbol<CUresult(unsigned)>("cuInit")(0); }},
     {"launch", [](long n) { return launch(first, stream_of(n), false); }},
     {"second", [](long n) { return launch(second, stream_of(n), false); }},
+    {"library_kernel",
+     [](long n) { return launch(kernel_of_library("cuLibraryGetKernel", n), nullptr, false); }},
+    {"listed_kernel",
+     [](long n) { return launch(kernel_of_library("cuLibraryEnumerateKernels", n), nullptr, 0); }},
+    {"again_kernel", [](long) { return launch(reinterpret_cast<CUfunction>(made), nullptr, 0); }},
+    {"block", [](long n) { return launch(first, stream_of(64), 0, 8, static_cast<unsigned>(n)); }},
+    {"shared", [](long n) { return launch(first, nullptr, 0, 8, 1, static_cast<unsigned>(n)); }},
     {"nccl", [](long n) { return launch(kernel("_Z21ncclDevKernel_AllGather"), stream_of(n), 0); }},
     {"symmetric",
      [](long n) { return launch(kernel("_Z29ncclSymkDevKernel_AllGather_ST"), stream_of(n), 0); }},
@@ -303,17 +319,8 @@ const Command kCommands[] = {
     {"multi", [](long) { return launch_on_two_devices(first); }},
     {"sync",
      [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize")(stream_of(n)); }},
-    {"sync_context", [](long) -> int { return symbol<CUresult()>("cuCtxSynchronize")(); }},
-    {"sync_per_thread",
-     [](long) -> int { return symbol<CUresult(CUstream)>("cuStreamSynchronize_ptsz")(nullptr); }},
     {"destroy",
      [](long n) -> int { return symbol<CUresult(CUstream)>("cuStreamDestroy_v2")(stream_of(n)); }},
-    {"alloc",
-     [](long) -> int {
-       return symbol<CUresult(CUdeviceptr*, size_t)>("cuMemAlloc_v2")(nullptr, 1);
-     }},
-    {"missing",
-     [](long) -> int { return symbol<CUresult(void*)>("cuMemGetAddressRange_v2")(nullptr); }},
     {"capture",
      [](long n) -> int {
        return symbol<CUresult(CUstream, int)>("cuStreamBeginCapture_v2")(stream_of(n), 0);
@@ -338,13 +345,6 @@ const Command kCommands[] = {
      [](long) -> int {
        CUcontext context;
        return symbol<CUresult(CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&context, 0);
-     }},
-    {"release",
-     [](long) -> int { return symbol<CUresult(int)>("cuDevicePrimaryCtxRelease_v2")(0); }},
-    {"write",
-     [](long n) -> int {
-       return symbol<CUresult(CUstream, CUdeviceptr, uint32_t, unsigned)>(
-           "cuStreamWriteValue32_v2")(stream_of(n), 0, 0, 0);
      }},
     {"cancelled", [](long n) { return launch_cancelled(stream_of(n)); }},
     {"fork", [](long) { return in_child([] { return launch(first, nullptr, false); }); }},

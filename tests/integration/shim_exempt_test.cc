@@ -84,7 +84,7 @@ TEST_F(ShimExempt, CooperativeKernelsOfWhoLetsAnotherDeviceIntoItsMemory) {
 
 TEST_F(ShimExempt, StreamsWhoseValuesOthersWaitFor) {
   expect_asks(app_, "launch 64");
-  app_("write 64");
+  app_("call cuStreamWriteValue32_v2 64");
   expect_exempt("launch 64");
   expect_asks(app_, "launch 128");
 }

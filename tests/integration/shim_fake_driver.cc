@@ -78,12 +78,10 @@ FAKE std::atomic<int> fake_blocking;  // synchronizing calls return once it is z
 FAKE std::atomic<int> fake_primary;   // who holds the primary context
 FAKE std::atomic<int> fake_unseen;    // nonzero: a capture in global mode that the shim cannot see
 FAKE std::atomic<int> fake_ended;     // calls that would have ended it
-FAKE std::atomic<int> fake_refused;   // calls that the real driver would put into its log of errors
 std::atomic<int> fake_busy{0}, fake_launches{0}, fake_priority{0}, fake_refusing{0},
     fake_prioritized{0}, fake_clusters{0}, fake_dependent{0}, fake_fail{0}, fake_event_calls{0},
     fake_event_errors{0}, fake_capturing{0}, fake_asking{0}, fake_answers{-1}, fake_blocking{0},
-    fake_records{0}, fake_primary{0}, fake_unseen{0}, fake_ended{0}, fake_refused{0};
-static CUresult refused(CUresult why) { return ++fake_refused, why; }
+    fake_records{0}, fake_primary{0}, fake_unseen{0}, fake_ended{0};
 
 FAKE std::atomic<int> fake_green_contexts;  // alive
 FAKE std::atomic<int> fake_lanes;           // their streams, alive
@@ -142,7 +140,6 @@ FAKE CUresult cuDeviceGetCount(int* count) { return *count = 2, CUDA_SUCCESS; }
 FAKE CUresult cuDeviceGetUuid_v2(CUuuid* id, CUdevice device) {
   return memset(id, 'a' + device, sizeof *id), CUDA_SUCCESS;
 }
-FAKE CUresult cuDeviceGetAttribute(int* value, int, int) { return *value = 132, CUDA_SUCCESS; }
 FAKE CUresult cuCtxGetCurrent(CUcontext* context) {
   return *context = handle_of(current), CUDA_SUCCESS;
 }
@@ -158,7 +155,7 @@ FAKE CUresult cuCtxPopCurrent_v2(CUcontext* context) {
   return current = pushed, CUDA_SUCCESS;
 }
 FAKE CUresult cuCtxGetDevice(int* device) {
-  return *device = static_cast<int>(current - 1), CUDA_SUCCESS;
+  return *device = static_cast<int>(current - 1), refused_without_context();
 }
 FAKE CUresult cuCtxDestroy_v2(CUcontext) { return fake_capturing = 0, CUDA_SUCCESS; }
 FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
@@ -215,13 +212,6 @@ FAKE CUresult cuStreamDestroy_v2(CUstream stream) {
 }
 FAKE CUresult cuMemHostGetFlags(unsigned*, void*) { return CUDA_SUCCESS; }
 FAKE CUresult cuMemAlloc_v2(CUdeviceptr*, size_t) { return CUDA_ERROR_OUT_OF_MEMORY; }
-
-FAKE CUresult cuFuncGetName(const char** name, CUfunction f) {
-  *name = reinterpret_cast<const char*>(f);  // a handle is its name
-  return CUDA_SUCCESS;
-}
-FAKE CUresult cuFuncGetAttribute(int* value, int, CUfunction) { return *value = 32, CUDA_SUCCESS; }
-FAKE CUresult cuFuncLoad(CUfunction) { return unsafe(), CUDA_SUCCESS; }
 
 FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
   unsafe();
@@ -313,10 +303,11 @@ FAKE CUresult cuGreenCtxStreamCreate(CUstream* out, CUgreenCtx, unsigned, int pr
   return *out = reinterpret_cast<CUstream>(kLanes + 8 * number), CUDA_SUCCESS;
 }
 
-static CUresult launch(CUstream stream) {
+static CUresult launch(CUstream stream, unsigned threads = 1, unsigned shared = 0) {
   pthread_mutex_lock(&creating);
   pthread_mutex_unlock(&creating);
   note("launch", stream);
+  if (refused_blocks(threads, shared) != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
   if (is_lane(stream) && fake_lane_pause_ms > 0) {
     ++fake_lane_pauses;
     usleep(static_cast<useconds_t>(fake_lane_pause_ms) * 1'000);
@@ -329,13 +320,13 @@ static CUresult launch(CUstream stream) {
   fake_launches.fetch_add(1, std::memory_order_relaxed);
   return CUDA_SUCCESS;
 }
-FAKE CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                             unsigned, CUstream stream, void**, void**) {
-  return launch(stream);
+FAKE CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned x, unsigned y,
+                             unsigned z, unsigned shared, CUstream stream, void**, void**) {
+  return launch(stream, x * y * z, shared);
 }
-FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                  unsigned, unsigned, CUstream stream, void**, void**) {
-  return launch(stream);
+FAKE CUresult cuLaunchKernel_ptsz(CUfunction, unsigned, unsigned, unsigned, unsigned x, unsigned y,
+                                  unsigned z, unsigned shared, CUstream stream, void**, void**) {
+  return launch(stream, x * y * z, shared);
 }
 // A graph is the name of its only kernel; or "child " and the graph that its only node is, or
 // "many " and the kernel that its last node is.
@@ -425,7 +416,7 @@ FAKE CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
   return CUDA_SUCCESS;
 }
 FAKE CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v2* params) {
-  params->kern = reinterpret_cast<CUkernel>(node);
+  params->kern = kernel_of(node);
   if (after("far ", node) != nullptr) return params->ctx = handle_of(7), CUDA_SUCCESS;
   return params->func = reinterpret_cast<CUfunction>(node), CUDA_SUCCESS;
 }
@@ -457,7 +448,8 @@ FAKE CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction, void**,
     ++fake_prioritized;
     if (fake_refusing != 0) return refused(CUDA_ERROR_INVALID_VALUE);
   }
-  return launch(config->hStream);
+  return launch(config->hStream, config->blockDimX * config->blockDimY * config->blockDimZ,
+                config->sharedMemBytes);
 }
 
 FAKE CUresult cuStreamBeginCapture_v2(CUstream, int) { return fake_capturing = 1, CUDA_SUCCESS; }

@@ -7,5 +7,13 @@
 
 // What the stream was told, while a test wants to know.
 void note(const char* what, CUstream stream);
+// Counts a call that the real driver would put into its log of errors. Returns why.
+CUresult refused(CUresult why);
+// The same of a call that needs a current context, if there is none.
+CUresult refused_without_context();
+// Of a launch with blocks that no kernel can have.
+CUresult refused_blocks(unsigned threads, unsigned shared);
+// The library's kernel whose function that is.
+CUkernel kernel_of(const void* function);
 // A call that ends captures of other threads, unless this one's mode is relaxed.
 void unsafe();

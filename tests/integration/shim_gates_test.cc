@@ -159,7 +159,7 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
   EXPECT_EQ(app_("retain"), "0");
   EXPECT_EQ(app_("graph_make"), "0");
   EXPECT_EQ(app_("get fake_clones"), "1");
-  EXPECT_EQ(app_("release"), "0");
+  EXPECT_EQ(app_("call cuDevicePrimaryCtxRelease_v2"), "0");
   EXPECT_EQ(app_("get fake_clones"), "0");
 }
 
@@ -280,7 +280,7 @@ TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
 
 TEST_F(ShimGates, AWrittenValueOpensThem) {
   expect_gated("launch", 1);
-  app_("write");
+  app_("call cuStreamWriteValue32_v2");
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 

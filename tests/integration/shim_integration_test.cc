@@ -20,8 +20,8 @@ using wire::Kind;
 TEST_F(Shim, PassesThroughWhatItDoesNotWrap) {
   Application app({"HEDDLE_DISABLE=1"});
   EXPECT_EQ(app("init"), "0");
-  EXPECT_EQ(app("alloc"), "2");      // the driver's own answer
-  EXPECT_EQ(app("missing"), "500");  // CUDA_ERROR_NOT_FOUND
+  EXPECT_EQ(app("call cuMemAlloc_v2 1 1"), "2");          // the driver's own answer
+  EXPECT_EQ(app("call cuMemGetAddressRange_v2"), "500");  // CUDA_ERROR_NOT_FOUND
   EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("get fake_launches"), "1");
   EXPECT_FALSE(daemon_.pending(50)) << "disabled, and attached all the same";
@@ -252,11 +252,11 @@ TEST_F(Shim, FailClosedLaunchesNothingWhileThereIsNoDaemon) {
 
 TEST_F(Shim, FailClosedHoldsNothingThatOthersWaitForWhileThereIsNoDaemon) {
   Attached app(*this, kLease, ipc::kFailClosed);
-  app("write 64");
+  app("call cuStreamWriteValue32_v2 64");
   daemon_.hang_up();
   EXPECT_TRUE(daemon_.pending(5000));
   EXPECT_EQ(app("launch 64"), "0") << "noted in the session";
-  app("write 128");
+  app("call cuStreamWriteValue32_v2 128");
   EXPECT_EQ(app("launch 128"), "0") << "noted without";
   EXPECT_EQ(app("graph_nccl"), "0");
   app.send("launch 192");

@@ -84,7 +84,7 @@ TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
   Attached app(*this, kLease);
   EXPECT_EQ(app("streams 400"), "400");
   const std::string last = std::to_string(64 + 8 * 399);
-  app("write " + last);
+  app("call cuStreamWriteValue32_v2 " + last);
   daemon_.records();
   for (ipc::DeviceWindow& window : daemon_.control().windows) window.word = kGate;
   for (int i = 0; i < 2; ++i) {
@@ -170,7 +170,7 @@ TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
     app("context " + std::to_string(device + 1));
     EXPECT_EQ(app("launch"), "0") << "whose gate is that?";
     EXPECT_EQ(app("sync"), "0");
-    EXPECT_EQ(app("sync_context"), "0");
+    EXPECT_EQ(app("call cuCtxSynchronize"), "0");
   }
   EXPECT_TRUE(daemon_.records().empty());
   const auto pool = static_cast<size_t>(Admission::SELF_POOL);

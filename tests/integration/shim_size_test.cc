@@ -368,7 +368,7 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
 
 TEST_F(ShimTwins, TheyEndWithTheirContext) {
   Moved app(*this);
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_EQ(app("get fake_execs"), "1") << "the application's own";
   EXPECT_EQ(app("get fake_clones"), "0");
 }

@@ -203,7 +203,7 @@ TEST_F(ShimSmSet, TheNextDaemonHearsWhichSetsThereAre) {
   daemon_.accept(kLease);
   ASSERT_EQ(daemon_.made_sets.size(), 2U) << "devices";
   EXPECT_EQ(daemon_.made_sets[0], kMade);
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
 }
 
 TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
@@ -378,7 +378,7 @@ TEST_F(ShimSmSet, StreamsThatComeAndGoShareTheLanesOfThoseThatWereThereAtOnce) {
   }
   EXPECT_EQ(app("get fake_lanes_made"), "3");
   EXPECT_EQ(on_sm_set(), 60u);
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_EQ(app("get fake_lanes"), "0") << "they end with their context";
   EXPECT_EQ(app("get fake_green_contexts"), "0");
 }
@@ -406,9 +406,9 @@ TEST_F(ShimSmSet, TheLastReleaseEndsThePrimaryContextAllTheSame) {
   OnSet app(*this);
   app("retain");
   lane_of(app);
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_EQ(app("get fake_green_contexts"), "1");
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_EQ(app("get fake_green_contexts"), "0");
   EXPECT_EQ(app("get fake_primary"), "0");
   app("retain");

@@ -86,7 +86,7 @@ TEST_F(ShimSparse, AWaitForTheWholeContextEndsTheRow) {
   bool any = false;
   for (int i = 0; i < 20; ++i) {
     EXPECT_EQ(app_("burst 10"), "0");
-    EXPECT_EQ(app_("sync_context"), "0");
+    EXPECT_EQ(app_("call cuCtxSynchronize"), "0");
     uint32_t untold = 0;
     for (const auto& record : daemon_.records()) {
       if (record.kind == Kind::WAIT) untold = record.untold;

@@ -74,7 +74,7 @@ TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
       std::find_if(seen.begin(), seen.end(), [](const auto& r) { return r.kind == Kind::KERNEL; });
   ASSERT_NE(fresh, seen.end());
   EXPECT_NE(fresh->stream, old.stream) << "the old thread's work would be taken for done";
-  app.send("@sync_per_thread");
+  app.send("@call cuStreamSynchronize_ptsz");
   app("result");
   for (const auto& done : records(Kind::COMPLETION)) EXPECT_EQ(done.stream, fresh->stream);
 }
@@ -223,9 +223,9 @@ TEST_F(Shim, OnlyTheLastReleaseEndsThePrimaryContext) {
   app("retain");
   app("retain");
   app("launch 64");
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_TRUE(records(Kind::STREAM_END).empty());
-  app("release");
+  app("call cuDevicePrimaryCtxRelease_v2");
   EXPECT_EQ(records(Kind::STREAM_END).size(), 1u);
 }
 
