@@ -17,11 +17,12 @@ namespace {
 // The last slot is shared by all streams that found no other.
 constexpr uint32_t kOwnSlots = ipc::kStreams - 1;
 constexpr uint64_t kFreeKey = 0;
-constexpr uint64_t kDeadKey = ~uint64_t{0};  // was taken: a search goes on past it
+constexpr uint64_t kDeadKey = ~uint64_t{0};    // was taken: a search goes on past it
+constexpr uint64_t kEndingKey = kDeadKey - 4;  // the same, but not to be taken yet
 
 constinit std::atomic<uint64_t> keys[ipc::kStreams] = {};
 constinit StreamSlot slots[ipc::kStreams];
-constinit Spin keys_lock;
+constinit Spin keys_lock;  // of who takes a slot; the driver is not called with it
 
 // One capture that is going on. Whoever took it by `key` writes the rest.
 struct Capturing {
@@ -150,8 +151,9 @@ void post_end(Inside& in, const StreamSlot& slot) {
   in.post(fields);
 }
 
-// keys_lock is held.
-void end_slot(Inside& in, uint32_t place, bool gone) {
+// Once: if its stream still has that key.
+void end_slot(Inside& in, uint32_t place, uint64_t key, bool gone) {
+  if (!keys[place].compare_exchange_strong(key, kEndingKey)) return;
   StreamSlot& slot = slots[place];
   slot.markable.store(false, std::memory_order_relaxed);
   {
@@ -166,33 +168,45 @@ void end_slot(Inside& in, uint32_t place, bool gone) {
   keys[place].store(kDeadKey, std::memory_order_release);
 }
 
-// A slot for a stream seen for the first time; keys_lock is held.
-StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
-  for (uint32_t i = 0; is_per_thread(stream) && i < kOwnSlots; ++i) {
-    if (is_predecessor(keys[i].load(std::memory_order_relaxed), key)) end_slot(in, i, false);
+// What the driver says of a stream.
+struct Facts {
+  CUcontext context;
+  int priority = 0;
+  bool legacy, blocking, green;
+  CUdevice device;
+};
+
+Facts facts_of(StreamRef stream) {
+  Facts facts;
+  const CUcontext current = facts.context = current_context();
+  facts.legacy = is_legacy(stream);
+  const bool is_default = facts.legacy || is_per_thread(stream);
+  if (!is_default) {
+    HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &facts.context);
+    HEDDLE_REAL(cuStreamGetPriority)(stream.handle, &facts.priority);
   }
+  facts.blocking = is_default || is_blocking(stream.handle);
+  facts.green = !is_default && is_green(stream.handle);
+  facts.device = device_of(facts.context, current);
+  return facts;
+}
+
+// A slot for a stream seen for the first time; keys_lock is held.
+StreamSlot& take(uint64_t key, const Facts& facts) {
   uint32_t place = home_of(key), probe = 0;
-  while (probe < kOwnSlots && keys[place].load(std::memory_order_relaxed) != kFreeKey &&
-         keys[place].load(std::memory_order_relaxed) != kDeadKey) {
+  const auto is_free = [](uint64_t seen) { return seen == kFreeKey || seen == kDeadKey; };
+  while (probe < kOwnSlots && !is_free(keys[place].load(std::memory_order_acquire))) {
     if (++place == kOwnSlots) place = 0;
     ++probe;
   }
   const bool shared = probe == kOwnSlots;
   StreamSlot& slot = slots[shared ? kOwnSlots : place];
-  const CUcontext current = current_context();
-  CUcontext context = current;
-  slot.priority = 0;
-  const bool is_default = is_legacy(stream) || is_per_thread(stream);
-  if (!is_default) {
-    HEDDLE_REAL(cuStreamGetCtx)(stream.handle, &context);
-    HEDDLE_REAL(cuStreamGetPriority)(stream.handle, &slot.priority);
-  }
-  slot.context = context;
-  slot.legacy = is_legacy(stream);
-  slot.blocking = is_default || is_blocking(stream.handle);
-  slot.green = !is_default && is_green(stream.handle);
-  if (slot.green) in.count(&ipc::ClientMemory::Counters::green_streams);
-  slot.device = device_of(context, current);
+  slot.context = facts.context;
+  slot.priority = facts.priority;
+  slot.legacy = facts.legacy;
+  slot.blocking = facts.blocking;
+  slot.green = facts.green;
+  slot.device = facts.device;
   slot.index = static_cast<uint16_t>(&slot - slots);
   slot.rest.store(0, std::memory_order_relaxed);
   slot.next_rest = 0;
@@ -207,13 +221,20 @@ StreamSlot& take(Inside& in, uint64_t key, StreamRef stream) {
 }
 
 [[gnu::noinline]] StreamSlot& find_or_take(Inside& in, uint64_t key, StreamRef stream) {
+  if (StreamSlot* slot = find(key)) return *slot;
+  for (uint32_t i = 0; is_per_thread(stream) && i < kOwnSlots; ++i) {
+    const uint64_t other = keys[i].load(std::memory_order_relaxed);
+    if (is_predecessor(other, key)) end_slot(in, i, other, false);
+  }
+  const Facts facts = facts_of(stream);
+  if (facts.green) in.count(&ipc::ClientMemory::Counters::green_streams);
   const Held held(keys_lock);
   StreamSlot* slot = find(key);
-  return slot != nullptr ? *slot : take(in, key, stream);
+  return slot != nullptr ? *slot : take(key, facts);
 }
 
-// Until nobody is at an event any more; the capture count is raised. A permit lasts for a call to
-// the driver; that of a thread which was cancelled in it would never come back.
+// Until nobody is at an event any more; no permit is given meanwhile. One lasts for some calls to
+// the driver; that of a thread which was cancelled in them would never come back.
 void await_permits() {
   constexpr int64_t kPatienceNs = 1'000'000'000;
   const int64_t until = now_ns() + kPatienceNs;
@@ -296,20 +317,15 @@ void end_stream(CUstream stream) {
   if (slot != nullptr && !anything_captures()) {
     put_last_word(*slot, {stream, false}, slot->gate.load(std::memory_order_relaxed));
   }
-  const Held held(keys_lock);
-  if (slot != nullptr && find(key) == slot) {
-    end_slot(in, static_cast<uint32_t>(slot - slots), false);
-  }
+  if (slot != nullptr) end_slot(in, static_cast<uint32_t>(slot - slots), key, false);
 }
 
 void end_context(CUcontext context, bool gone) {
   Inside in;
-  const Held held(keys_lock);
   for (uint32_t place = 0; place < kOwnSlots; ++place) {
-    const uint64_t key = keys[place].load(std::memory_order_relaxed);
-    if (key != kFreeKey && key != kDeadKey && slots[place].context == context) {
-      end_slot(in, place, gone);
-    }
+    const uint64_t key = keys[place].load(std::memory_order_acquire);
+    const bool taken = key != kFreeKey && key != kDeadKey && key != kEndingKey;
+    if (taken && slots[place].context == context) end_slot(in, place, key, gone);
   }
 }
 
@@ -364,7 +380,6 @@ void capture_begins(StreamRef stream) {
   }
   if (!listed) captures_unlisted.fetch_add(1, std::memory_order_relaxed);
   if (is_per_thread(stream) && capture_key_made) pthread_setspecific(capture_key, &this_thread);
-  await_permits();
 }
 
 // One that found no entry is known by there being none.

@@ -131,7 +131,7 @@ void for_each_active(Visit&& visit);
 // In a forked child: handles of the parent mean nothing.
 void forget_streams();
 
-// ---- captures: while any stream of the process captures, no event is queried or recorded --------
+// ---- captures: while any stream of the process captures, no event is queried or recorded anew ---
 
 void capture_begins(StreamRef stream);  // before the driver is called
 void capture_failed(StreamRef stream);  // the driver refused
@@ -153,8 +153,9 @@ bool stream_captures(StreamRef stream);
 inline uint32_t waits() { return counts.waits.load(std::memory_order_relaxed); }
 inline void note_wait() { counts.waits.fetch_add(1, std::memory_order_relaxed); }
 
-// Permission to touch events: denied while anything captures, and a capture that begins waits
-// until the permission is given back.
+// Permission to touch events: denied while anything captures. Who ends a context waits until the
+// permission is given back (EventsRest). A capture that begins meanwhile does not wait, for its
+// holder's calls cannot end one (RelaxedCapture).
 class EventPermit {
  public:
   explicit EventPermit(const Inside& in);
@@ -182,7 +183,7 @@ class RelaxedCapture {
 };
 
 // The thread of this slot is gone. A cancelled one may have left with a permit, which would hold up
-// the next capture for ever.
+// the end of each context.
 void return_permits(uint32_t thread);
 
 // While one stands no event is queried or recorded: a context is about to go.

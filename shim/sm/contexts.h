@@ -87,8 +87,8 @@ void look_until(Done&& done) {
   }
 }
 
-// A launch's way to an SM set and back. On the caller's thread, who holds the stream's turn.
-// Captures wait until it is over (EventPermit), and so does the end of the primary context.
+// A launch's way to an SM set and back. On the caller's thread, who holds the stream's turn. The
+// end of the primary context waits until it is over (EventPermit).
 class Detour {
  public:
   // Makes the set's stream wait for `from`. stream() is nullptr if the launch must stay.

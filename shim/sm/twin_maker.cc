@@ -34,28 +34,49 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
   return HEDDLE_REAL(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
 }
 
-CUresult move(const Twinned& entry, CUgraph graph, ipc::SmSet set, int priority) {
+// A twin that the helper is to make, as its entry was when that was taken up.
+struct Order {
+  Twinned* entry = nullptr;
+  TwinSlot* slot = nullptr;  // free until the twin is there: nobody else fills any
+  uint64_t key = 0;
+  float span_us = 0;
+  CUgraph clone = nullptr;
+  CUcontext context = nullptr;
+  int device = 0;
+  uint64_t flags = 0;
+  uint32_t nodes = 0;
+  bool has_tail = false;
+};
+
+struct Made {
+  Twin twin;
+  CUevent tail = nullptr;
+  GraphFate fate = GraphFate::kTwin;  // else why there is no twin
+};
+
+CUresult move(const Order& order, CUgraph graph, ipc::SmSet set, int priority) {
   if (set.empty() && priority == 0) return CUDA_SUCCESS;
-  const CUcontext context = set.empty() ? entry.context : context_of(entry.device, set);
+  const CUcontext context = set.empty() ? order.context : context_of(order.device, set);
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   return for_each_kernel(graph, [&](CUgraphNode node) { return put(node, context, priority); });
 }
 
 // Of a clone of the clone: what one twin is given is no other's. No twin without an error: the
 // graph has no place for the gates that were all it was to have.
-CUresult make(const Twinned& entry, uint64_t key, float span_us, Twin& twin) {
+CUresult make_twin(const Order& order, Twin& twin) {
   CUgraph graph = nullptr;
-  CUresult result = HEDDLE_REAL(cuGraphClone)(&graph, entry.clone);
+  CUresult result = HEDDLE_REAL(cuGraphClone)(&graph, order.clone);
   if (result != CUDA_SUCCESS) return result;
-  const int priority = priority_of(key);
-  result = move(entry, graph, set_of(key), priority);
-  if (result == CUDA_SUCCESS && page_of(key) != 0) {
-    GateBook& book = gate_books[page_of(key) - 1];
-    result = add_gates(graph, entry.context, gate_of(book, entry.device), span_us, twin.gates);
+  const int priority = priority_of(order.key);
+  const uint32_t page = page_of(order.key);
+  result = move(order, graph, set_of(order.key), priority);
+  if (result == CUDA_SUCCESS && page != 0) {
+    const CUdeviceptr gate = gate_of(gate_books[page - 1], order.device);
+    result = add_gates(graph, order.context, gate, order.span_us, twin.gates);
   }
-  uint64_t flags = entry.flags;
+  uint64_t flags = order.flags;
   if (priority != 0) flags |= CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
-  const bool own = set_of(key).empty() && priority == 0 && twin.gates == 0;
+  const bool own = set_of(order.key).empty() && priority == 0 && twin.gates == 0;
   if (result == CUDA_SUCCESS && !own) {
     result = HEDDLE_REAL(cuGraphInstantiateWithFlags)(&twin.exec, graph, flags);
   }
@@ -63,22 +84,31 @@ CUresult make(const Twinned& entry, uint64_t key, float span_us, Twin& twin) {
   return result;
 }
 
-bool has_tail_event(Twinned& entry) {
-  CUevent event = entry.tail.load(std::memory_order_relaxed);
-  if (event != nullptr) return true;
-  if (HEDDLE_REAL(cuEventCreate)(&event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS) return false;
-  entry.tail.store(event, std::memory_order_release);
-  return true;
+// Where there is room for it.
+Made make(const Order& order) {
+  Made made;
+  CUcontext popped = nullptr;
+  if (HEDDLE_REAL(cuCtxPushCurrent_v2)(order.context) != CUDA_SUCCESS) {
+    made.fate = GraphFate::kRefused;
+    return made;
+  }
+  const bool has_tail = order.has_tail || HEDDLE_REAL(cuEventCreate)(
+                                              &made.tail, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS;
+  if (!has_tail || make_twin(order, made.twin) != CUDA_SUCCESS) made.fate = GraphFate::kRefused;
+  HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  return made;
 }
 
+// ---- with the lock held -------------------------------------------------------------------------
+
 // False if a launch of the executable is under way, which may be taking this very twin.
-bool give_up(Twinned& entry, TwinSlot& slot) {
+bool give_up(Twinned& entry, TwinSlot& slot, Leavings& left) {
   const CUgraphExec twin = slot.twin.exchange(nullptr, std::memory_order_seq_cst);
   if (entry.launching.load(std::memory_order_seq_cst) != 0) {
     slot.twin.store(twin, std::memory_order_release);
     return false;
   }
-  end_twin(entry, slot, twin);
+  end_twin(entry, slot, twin, left);
   return true;
 }
 
@@ -96,59 +126,108 @@ TwinSlot& place_of(Twinned& entry, uint64_t key) {
   return *oldest;
 }
 
-// Room for so many nodes more in the process; false: all that is there is in use.
-bool make_room(uint32_t nodes) {
-  while (twins_made == kTwinsMost || twin_nodes + nodes > kNodesMost) {
-    int64_t oldest_ns = now_ns() - kIdleNs;
-    Twinned* owner = nullptr;
-    TwinSlot* oldest = nullptr;
-    for (Twinned& entry : twinned) {
-      for (TwinSlot& slot : entry.twins) {
-        if (slot.twin.load(std::memory_order_relaxed) == nullptr || slot.used_ns >= oldest_ns) {
-          continue;
-        }
-        oldest_ns = slot.used_ns;
-        owner = &entry;
-        oldest = &slot;
+// Gives up the one of all twins that was launched least recently. False: they are in use.
+bool give_up_oldest(Leavings& left) {
+  int64_t oldest_ns = now_ns() - kIdleNs;
+  Twinned* owner = nullptr;
+  TwinSlot* oldest = nullptr;
+  for (Twinned& entry : twinned) {
+    for (TwinSlot& slot : entry.twins) {
+      if (slot.twin.load(std::memory_order_relaxed) == nullptr || slot.used_ns >= oldest_ns) {
+        continue;
       }
+      oldest_ns = slot.used_ns;
+      owner = &entry;
+      oldest = &slot;
     }
-    if (oldest == nullptr || !give_up(*owner, *oldest)) return false;
   }
-  return true;
+  return oldest != nullptr && give_up(*owner, *oldest, left);
 }
 
-void make_wanted(const Inside& in, Twinned& entry) {
-  const uint64_t key = entry.wanted_key.load(std::memory_order_acquire);
-  const float span_us = entry.wanted_us.load(std::memory_order_relaxed);
+// The place for what the entry's launches want; nullptr: there is none now.
+TwinSlot* clear_place(const Inside& in, Twinned& entry, uint64_t key, float span_us,
+                      Leavings& left) {
   for (TwinSlot& slot : entry.twins) {  // no launch wants those of an earlier session again
     const uint32_t page = page_of(slot.key.load(std::memory_order_relaxed));
-    if (page != 0 && page != page_of(key) && !give_up(entry, slot)) return;
+    if (page != 0 && page != page_of(key) && !give_up(entry, slot, left)) return nullptr;
   }
   TwinSlot& slot = place_of(entry, key);
   const bool stale = slot.is(key);
-  if (stale && !slot.is_stale(span_us)) return;
-  if (slot.key.load(std::memory_order_relaxed) != 0) {
-    if (!stale && now_ns() - slot.used_ns <= kOwnIdleNs) {
-      return put_off(in, entry, GraphFate::kFull);
+  if (stale && !slot.is_stale(span_us)) return nullptr;
+  if (slot.key.load(std::memory_order_relaxed) == 0) return &slot;
+  if (!stale && now_ns() - slot.used_ns <= kOwnIdleNs) {
+    put_off(in, entry, GraphFate::kFull);
+    return nullptr;
+  }
+  return give_up(entry, slot, left) ? &slot : nullptr;  // else the next launch wants it again
+}
+
+// ---- which takes the lock -----------------------------------------------------------------------
+
+// False: nothing is to be made for the entry now.
+bool take_order(const Inside& in, Twinned& entry, Order& order) {
+  Leavings left;
+  const Held held(twins_lock);
+  entry.wanted.store(false, std::memory_order_relaxed);
+  const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
+  if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
+      !holds(movable == (entry.clone != nullptr)) || !movable) {
+    return false;
+  }
+  order.entry = &entry;
+  order.key = entry.wanted_key.load(std::memory_order_acquire);
+  order.span_us = entry.wanted_us.load(std::memory_order_relaxed);
+  order.slot = clear_place(in, entry, order.key, order.span_us, left);
+  if (order.slot == nullptr) return false;
+  order.clone = clone_in_use = entry.clone;
+  clone_left = false;
+  order.context = entry.context;
+  order.device = entry.device;
+  order.flags = entry.flags;
+  order.nodes = entry.nodes;
+  order.has_tail = entry.tail.load(std::memory_order_relaxed) != nullptr;
+  return true;
+}
+
+// Counts one of so many nodes among the process's twins; false: there is no room.
+bool count_twin(uint32_t nodes) {
+  for (;;) {
+    Leavings left;
+    const Held held(twins_lock);
+    if (twins_made < kTwinsMost && twin_nodes + nodes <= kNodesMost) {
+      ++twins_made;
+      twin_nodes += nodes;
+      return true;
     }
-    if (!give_up(entry, slot)) return;  // the next launch wants it again
+    if (!give_up_oldest(left)) return false;
   }
-  if (!make_room(entry.nodes)) return put_off(in, entry, GraphFate::kFull);
-  Twin twin;
-  if (!has_tail_event(entry) || make(entry, key, span_us, twin) != CUDA_SUCCESS) {
-    return put_off(in, entry, GraphFate::kRefused);
+}
+
+// Into its place, if the clone still is its entry's. A twin is counted before it is made.
+void deliver(const Inside& in, const Order& order, Made made) {
+  Leavings left;
+  const Held held(twins_lock);
+  clone_in_use = nullptr;
+  Twinned& entry = *order.entry;
+  TwinSlot& slot = *order.slot;
+  const bool wanted = !clone_left && made.fate == GraphFate::kTwin;
+  const bool counted = made.fate != GraphFate::kFull;
+  if (counted && (!wanted || made.twin.exec == nullptr)) uncount_twin(order.nodes);
+  if (clone_left) left.add(order.clone);
+  if (!wanted) {
+    left.add(made.twin.exec);
+    left.add(made.tail);
+    if (!clone_left) put_off(in, entry, made.fate);
+    return;
   }
-  if (twin.exec != nullptr) {
-    ++twins_made;
-    twin_nodes += entry.nodes;
-    count(in, GraphFate::kTwin);
-  }
+  if (made.twin.exec != nullptr) count(in, GraphFate::kTwin);
+  if (!order.has_tail) entry.tail.store(made.tail, std::memory_order_release);
   entry.rest_ns = 0;
   slot.used_ns.store(now_ns(), std::memory_order_relaxed);
-  slot.span_us.store(span_us, std::memory_order_relaxed);
-  slot.gates.store(twin.gates, std::memory_order_relaxed);
-  slot.twin.store(twin.exec, std::memory_order_relaxed);
-  slot.key.store(key, std::memory_order_release);
+  slot.span_us.store(order.span_us, std::memory_order_relaxed);
+  slot.gates.store(made.twin.gates, std::memory_order_relaxed);
+  slot.twin.store(made.twin.exec, std::memory_order_relaxed);
+  slot.key.store(order.key, std::memory_order_release);
 }
 
 }  // namespace
@@ -163,17 +242,10 @@ void make_twins() {
     if (in) permit.emplace(in);
     if (!permit || !*permit) return twins_wanted.store(true, std::memory_order_relaxed);
     const RelaxedCapture relaxed;
-    const Held held(twins_lock);
-    entry.wanted.store(false, std::memory_order_relaxed);
-    const bool movable = entry.fate.load(std::memory_order_relaxed) == GraphFate::kTwin;
-    if (entry.exec.load(std::memory_order_relaxed) == nullptr ||
-        !holds(movable == (entry.clone != nullptr)) || !movable ||
-        HEDDLE_REAL(cuCtxPushCurrent_v2)(entry.context) != CUDA_SUCCESS) {
-      continue;
-    }
-    make_wanted(in, entry);
-    CUcontext popped = nullptr;
-    HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+    Order order;
+    if (!take_order(in, entry, order)) continue;
+    const bool has_room = count_twin(order.nodes);
+    deliver(in, order, has_room ? make(order) : Made{{}, nullptr, GraphFate::kFull});
   }
 }
 

@@ -1,6 +1,7 @@
 #include "shim/sm/twin_table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shim/driver/driver.h"
 #include "shim/sm/pages.h"
@@ -22,6 +23,8 @@ constexpr int64_t kRestMinNs = 1'000'000'000, kRestMaxNs = 60'000'000'000;
 constinit Twinned twinned[kTwinned] = {};
 constinit Spin twins_lock;
 constinit uint32_t twins_made = 0, twin_nodes = 0;
+constinit CUgraph clone_in_use = nullptr;
+constinit bool clone_left = false;
 constinit std::atomic<bool> twins_wanted{false};
 
 Twinned* find_twinned(CUgraphExec exec) {
@@ -45,23 +48,39 @@ void count(const Inside& in, GraphFate fate) {
   if (in) in.count_graph(static_cast<unsigned>(fate));
 }
 
-void end_twin(const Twinned& entry, TwinSlot& slot) {
-  end_twin(entry, slot, slot.twin.exchange(nullptr));
+Leavings::~Leavings() {
+  for (const CUgraphExec twin : twins_) {
+    if (twin != nullptr) HEDDLE_REAL(cuGraphExecDestroy)(twin);
+  }
+  if (clone_ != nullptr) HEDDLE_REAL(cuGraphDestroy)(clone_);
+  if (tail_ != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(tail_);
 }
 
-void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec twin) {
+void end_twin(const Twinned& entry, TwinSlot& slot, Leavings& left) {
+  end_twin(entry, slot, slot.twin.exchange(nullptr), left);
+}
+
+void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec twin, Leavings& left) {
   slot.key.store(0, std::memory_order_relaxed);
   if (twin == nullptr) return;
-  HEDDLE_REAL(cuGraphExecDestroy)(twin);
-  if (!holds(twins_made > 0 && twin_nodes >= entry.nodes)) return;
-  --twins_made;
-  twin_nodes -= entry.nodes;
+  left.add(twin);
+  uncount_twin(entry.nodes);
 }
 
-void end_clone(Twinned& entry) {
-  for (TwinSlot& slot : entry.twins) end_twin(entry, slot);
-  if (entry.clone != nullptr) HEDDLE_REAL(cuGraphDestroy)(entry.clone);
-  entry.clone = nullptr;
+void uncount_twin(uint32_t nodes) {
+  if (!holds(twins_made > 0 && twin_nodes >= nodes)) return;
+  --twins_made;
+  twin_nodes -= nodes;
+}
+
+void end_clone(Twinned& entry, Leavings& left) {
+  for (TwinSlot& slot : entry.twins) end_twin(entry, slot, left);
+  const CUgraph clone = std::exchange(entry.clone, nullptr);
+  if (clone != nullptr && clone == clone_in_use) {
+    clone_left = true;
+  } else {
+    left.add(clone);
+  }
 }
 
 void put_off(const Inside& in, Twinned& entry, GraphFate why) {

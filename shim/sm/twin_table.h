@@ -64,12 +64,35 @@ struct Twinned {
 
 inline constexpr uint32_t kTwinned = 1024;
 extern constinit Twinned twinned[kTwinned];
-// Held while an entry begins, changes or ends, and by the helper while it makes a twin: an
-// executable that ends meanwhile waits for that, some milliseconds.
+// Held while an entry begins, changes or ends. The driver is not called with it.
 extern constinit Spin twins_lock;
-// Of all entries; with the lock held.
+// Of all entries, with what the helper is making; with the lock held.
 extern constinit uint32_t twins_made, twin_nodes;
+// The clone of which the helper is making a twin, and whether it has left its entry meanwhile: then
+// the helper ends it. With the lock held.
+extern constinit CUgraph clone_in_use;
+extern constinit bool clone_left;
 extern constinit std::atomic<bool> twins_wanted;
+
+// What left the table, for the driver to destroy once the lock is given back: made before the lock
+// is taken. A twin that runs is freed when it is done: the call does not wait.
+class Leavings {
+ public:
+  Leavings() = default;
+  ~Leavings();
+  Leavings(const Leavings&) = delete;
+  Leavings& operator=(const Leavings&) = delete;
+
+  void add(CUgraphExec twin) { twins_[count_++] = twin; }
+  void add(CUgraph clone) { clone_ = clone; }
+  void add(CUevent tail) { tail_ = tail; }
+
+ private:
+  CUgraphExec twins_[Twinned::kTwins + 1] = {};
+  uint32_t count_ = 0;
+  CUgraph clone_ = nullptr;
+  CUevent tail_ = nullptr;
+};
 
 // nullptr: it has no entry. Any thread.
 Twinned* find_twinned(CUgraphExec exec);
@@ -80,11 +103,13 @@ Twinned* free_twinned(CUgraphExec exec);
 void count(const Inside& in, GraphFate fate);
 inline void count(GraphFate fate) { count(Inside(), fate); }
 
-// With the lock held. A twin that runs is freed when it is done: the call does not wait.
-void end_twin(const Twinned& entry, TwinSlot& slot);
-void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec taken);  // out of the slot
+// With the lock held.
+void end_twin(const Twinned& entry, TwinSlot& slot, Leavings& left);
+void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec taken, Leavings& left);
+// One twin of so many nodes is less there.
+void uncount_twin(uint32_t nodes);
 // All of its twins, and the clone.
-void end_clone(Twinned& entry);
+void end_clone(Twinned& entry, Leavings& left);
 // After a refusal or for want of room; counted the first time.
 void put_off(const Inside& in, Twinned& entry, GraphFate why);
 

@@ -85,10 +85,9 @@ void take_clone(Twinned& entry, const Cloned& cloned) {
 }
 
 // With the lock held.
-void end_entry(Twinned& entry) {
-  end_clone(entry);
-  const CUevent tail = entry.tail.exchange(nullptr);
-  if (tail != nullptr) HEDDLE_REAL(cuEventDestroy_v2)(tail);
+void end_entry(Twinned& entry, Leavings& left) {
+  end_clone(entry, left);
+  left.add(entry.tail.exchange(nullptr));
   entry.has_tail = false;
   entry.exec.store(nullptr, std::memory_order_release);
 }
@@ -131,6 +130,15 @@ TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace& at
   return slot;
 }
 
+// Until the helper, which begins nothing new, has made the twin that it is at. Whether there are
+// any.
+bool await_helper() {
+  for (;; sched_yield()) {
+    const Held held(twins_lock);
+    if (clone_in_use == nullptr) return twins_made != 0;
+  }
+}
+
 // The helper may give its twins up again.
 void let_loose(Twinned& entry) {
   if (!holds(entry.launching.load(std::memory_order_relaxed) > 0)) return;
@@ -160,12 +168,13 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
   if (!has_family(device, context) && !(gates && context == primary_of(device))) return;
   const Cloned cloned = clone_of(graph, flags, context);
   if (cloned.fate != GraphFate::kTwin) return count(cloned.fate);
+  Leavings left;
   const Held held(twins_lock);
   Twinned* entry = find_twinned(exec);
-  if (entry != nullptr) end_entry(*entry);  // the end of an older one was not seen
+  if (entry != nullptr) end_entry(*entry, left);  // the end of an older one was not seen
   if (entry == nullptr) entry = free_twinned(exec);
   if (entry == nullptr) {
-    HEDDLE_REAL(cuGraphDestroy)(cloned.graph);
+    left.add(cloned.graph);
     return count(GraphFate::kFull);
   }
   take_clone(*entry, cloned);
@@ -184,8 +193,9 @@ void graph_updated(CUgraphExec exec, CUgraph graph) {
   const Cloned cloned = may_clone(*entry) ? clone_of(graph, entry->flags, entry->context)
                                           : Cloned{GraphFate::kUpdated};
   if (cloned.fate != GraphFate::kTwin && entry->fate != cloned.fate) count(cloned.fate);
+  Leavings left;
   const Held held(twins_lock);
-  end_clone(*entry);
+  end_clone(*entry, left);
   take_clone(*entry, cloned);
 }
 
@@ -193,16 +203,18 @@ void graph_changed(CUgraphExec exec) {
   Twinned* entry = find_twinned(exec);
   if (entry == nullptr || entry->fate == GraphFate::kUpdated) return;
   count(GraphFate::kUpdated);
+  Leavings left;
   const Held held(twins_lock);
-  end_clone(*entry);
+  end_clone(*entry, left);
   entry->fate.store(GraphFate::kUpdated, std::memory_order_relaxed);
 }
 
 void graph_ends(CUgraphExec exec) {
   Twinned* entry = find_twinned(exec);
   if (entry == nullptr) return;
+  Leavings left;
   const Held held(twins_lock);
-  end_entry(*entry);
+  end_entry(*entry, left);
 }
 
 bool may_have_twin(CUgraphExec exec) {
@@ -243,9 +255,10 @@ void want_twin(CUgraphExec exec, int device, TwinPlace at) {
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin) {
   Twinned* entry = find_twinned(exec);
   if (entry == nullptr) return;
+  Leavings left;
   const Held held(twins_lock);
   for (TwinSlot& slot : entry->twins) {
-    if (slot.twin.load(std::memory_order_relaxed) == twin) end_twin(*entry, slot);
+    if (slot.twin.load(std::memory_order_relaxed) == twin) end_twin(*entry, slot, left);
   }
   put_off(in, *entry, GraphFate::kRefused);
 }
@@ -290,25 +303,28 @@ CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
 // ---- ends ---------------------------------------------------------------------------------------
 
 void end_twins(int device) {
-  const Held held(twins_lock);
-  bool waited = twins_made == 0;
+  const auto is_of = [device](const Twinned& entry) {
+    return entry.exec.load(std::memory_order_relaxed) != nullptr && entry.device == device;
+  };
+  const Twinned* const any = std::find_if(std::begin(twinned), std::end(twinned), is_of);
+  if (any == std::end(twinned)) return;
+  // They may run on SM sets: the end of the context would wait for them.
+  CUcontext popped = nullptr;
+  if (await_helper() && HEDDLE_REAL(cuCtxPushCurrent_v2)(any->context) == CUDA_SUCCESS) {
+    HEDDLE_REAL(cuCtxSynchronize)();
+    HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
+  }
   for (Twinned& entry : twinned) {
-    const bool taken = entry.exec.load(std::memory_order_relaxed) != nullptr;
-    if (!taken || entry.device != device) continue;
-    CUcontext popped =
-        nullptr;  // they may run on SM sets: the end of the context would wait for them
-    if (!waited && HEDDLE_REAL(cuCtxPushCurrent_v2)(entry.context) == CUDA_SUCCESS) {
-      HEDDLE_REAL(cuCtxSynchronize)();
-      HEDDLE_REAL(cuCtxPopCurrent_v2)(&popped);
-    }
-    waited = true;
-    end_entry(entry);
+    Leavings left;
+    const Held held(twins_lock);
+    if (is_of(entry)) end_entry(entry, left);
   }
 }
 
 void forget_twins() {
   twins_lock.forget();
   twins_made = twin_nodes = 0;
+  clone_in_use = nullptr;
   for (Twinned& entry : twinned) {
     entry.exec.store(nullptr, std::memory_order_relaxed);
     entry.clone = nullptr;

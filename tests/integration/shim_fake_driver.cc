@@ -205,7 +205,10 @@ FAKE CUresult cuStreamSynchronize(CUstream stream) {
 }
 FAKE CUresult cuStreamSynchronize_ptsz(CUstream) { return CUDA_SUCCESS; }
 FAKE CUresult cuCtxSynchronize() { return CUDA_SUCCESS; }
-FAKE CUresult cuStreamGetPriority(CUstream, int* priority) { return *priority = -3, CUDA_SUCCESS; }
+FAKE CUresult cuStreamGetPriority(CUstream, int* priority) {
+  hold(Held::kFirstSight);
+  return *priority = -3, CUDA_SUCCESS;
+}
 FAKE CUresult cuStreamDestroy_v2(CUstream stream) {
   fake_lanes -= is_lane(stream);
   return CUDA_SUCCESS;
@@ -218,7 +221,7 @@ FAKE CUresult cuEventCreate(CUevent* event, unsigned) {
   *event = reinterpret_cast<CUevent>(events.fetch_add(16) + current);
   return CUDA_SUCCESS;
 }
-FAKE CUresult cuEventDestroy_v2(CUevent) { return CUDA_SUCCESS; }
+FAKE CUresult cuEventDestroy_v2(CUevent) { return hold(Held::kEventEnd), CUDA_SUCCESS; }
 // Real ones make system calls, some of which are cancellation points.
 FAKE CUresult cuEventRecord(CUevent event, CUstream stream) {
   pthread_testcancel();
@@ -350,6 +353,7 @@ struct Instantiated {
 };
 static Instantiated instantiated[64];
 FAKE CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph, unsigned long long flags) {
+  hold(Held::kInstantiate);
   const uint64_t made = events.fetch_add(16);
   Instantiated& place = instantiated[made / 16 % 64];
   place.exec = made;

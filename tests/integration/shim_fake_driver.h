@@ -7,6 +7,9 @@
 
 // What the stream was told, while a test wants to know.
 void note(const char* what, CUstream stream);
+// Does not return while that kind of call is held.
+enum class Held { kFirstSight = 1, kEventEnd, kInstantiate };
+void hold(Held call);
 // Counts a call that the real driver would put into its log of errors. Returns why.
 CUresult refused(CUresult why);
 // The same of a call that needs a current context, if there is none.

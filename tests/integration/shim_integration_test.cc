@@ -406,8 +406,7 @@ TEST_F(Shim, ACancelledThreadLeavesNoLockAndNoPermitBehind) {
   EXPECT_EQ(app("cancelled 64"), "0");  // a new kernel: would leave the registry's lock
   EXPECT_EQ(app("cancelled 64"), "0");
   EXPECT_EQ(app("destroy 64"), "0");  // would wait for the lock of the stream's events
-  EXPECT_EQ(app("capture"), "0");     // would wait for the permit
-  EXPECT_EQ(app("end_capture"), "0");
+  EXPECT_EQ(app("call cuDevicePrimaryCtxReset_v2"), "0");  // would wait for the permit
 }
 
 TEST_F(Shim, ObeysBothBypasses) {
