@@ -84,6 +84,7 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   merge(d);
   if (std::exchange(d.moved, false)) {
     d.heard = now;
+    d.held = 0;
     d.silent = false;
   }
   d.silent |= !d.under_way.empty() && now - d.heard > kUnheardNs;
@@ -168,6 +169,7 @@ Claim GateQueue::recall(size_t i, core::TimeNs now) {
   d.under_way.erase(std::next(newest).base());
   d.waiting.push_front(claim);
   ++d.recalled;
+  if (d.under_way.empty()) d.held = now - d.heard;
   claim.source = Claim::Source::kRecall;
   claim.thread = thread_of(i);
   claim.at = now;
@@ -184,7 +186,7 @@ Claim GateQueue::pop(size_t i, core::TimeNs now) {
   claim.thread = thread_of(i);
   claim.at = now;
   claim.seq = ticket_of(claim);
-  if (d.under_way.empty()) d.heard = now;
+  if (d.under_way.empty()) d.heard = now - d.held;
   d.under_way.push_back(claim);
   if (d.under_way.size() > ipc::kGateUnits) {
     const auto oldest = std::find_if_not(d.under_way.begin(), d.under_way.end(), stops_inside);

@@ -11,7 +11,8 @@
 //      └───────────── recalled ───────────┘
 //
 // What is under way, and is not seen to go on for 2 s, holds nobody up any more, and neither does
-// what its client posts behind it: until the GPU or the client says that something is over.
+// what its client posts behind it: until the GPU or the client says that something is over. The
+// turns of a recalled graph add up.
 #pragma once
 
 #include <algorithm>
@@ -79,6 +80,7 @@ class GateQueue {
     uint32_t done = 0;            // the newest that the GPU said is over
     core::TimeNs told_until = 0;  // it is predicted to run
     core::TimeNs heard = 0;       // when what is under way was last seen to go on
+    core::TimeNs held = 0;        // for so long it was not, up to when all of it was recalled
     bool moved = false;           // it was, since next() was last called
     bool silent = false;          // it was not for too long
     uint32_t word = 0;            // as it was stored in `released`

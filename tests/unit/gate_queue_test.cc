@@ -356,6 +356,30 @@ TEST_F(GateQueueTest, WhatIsNotSeenToGoOnIsAskedForNoMore) {
   EXPECT_EQ(asked(), 5u) << "the GPU said that something is over";
 }
 
+// The 2 s are those for which it held others up, in all its turns.
+TEST_F(GateQueueTest, AGraphThatIsRecalledAgainAndAgainIsAskedForNoMoreEither) {
+  add_graph(1, 20);
+  for (int turn = 1; turn <= 21; ++turn) {
+    ASSERT_EQ(asked(), 1u) << turn;
+    release(core::kCreditOpen);
+    now_ += 99'000'000;
+    queue_.set_open(0, false);
+    const auto claim = next();
+    ASSERT_TRUE(claim);
+    if (turn == 21) {
+      EXPECT_EQ(claim->fields.kind, wire::Kind::COMPLETION);
+    } else {
+      ASSERT_EQ(claim->source, Claim::Source::kRecall) << turn;
+    }
+    now_ += 10'000'000'000;
+  }
+  EXPECT_FALSE(next());
+  EXPECT_TRUE(running());
+  end(1);
+  add(2);
+  EXPECT_EQ(asked(), 2u) << "it was over after all";
+}
+
 TEST_F(GateQueueTest, OpenGatesOfWhoIsNotSeenToGoOnTellNothing) {
   queue_.set_open(0, true);
   add(1);
