@@ -40,9 +40,9 @@ using nlohmann::json;
 using server::Request;
 
 constexpr const char* kFooter =
-    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused; 5 the "
-    "program's loader would not take the shim; `run` gives the program's own, or 126/127 if it "
-    "cannot be run.";
+    "Exit codes: 0 done; 1 failed; 2 bad usage; 3 no daemon; 4 refused;\n"
+    "  5 the program's loader would not take the shim; `run` gives the program's own,\n"
+    "  or 126/127 if it cannot be run.";
 
 struct Options {
   std::string socket;
@@ -50,15 +50,12 @@ struct Options {
   RunOptions run;
   SweepOptions sweep;
   std::string class_name, policy;
-  double wait_s = 1;
   std::vector<std::string> params;
   std::vector<std::string> tests;
   std::string only;
   std::string client;
-  bool strict = false;
-  bool as_lua = false;
-  bool reset = false;
-  double for_s = 0;
+  bool strict = false, as_lua = false, verbose = false, reset = false;
+  double for_s = 0, wait_s = 1;
   uint64_t generation = 0;
   std::string on_off, output;
   RecordOptions record;
@@ -173,12 +170,15 @@ void add_run(CLI::App& app, Options& o) {
 }
 
 void add_queries(CLI::App& app, Options& o) {
-  app.add_subcommand("ps", "List clients")->callback([&o] {
-    o.exit_code = query(o, request_of(Request::Kind::kPs), print_ps);
+  CLI::App* ps = app.add_subcommand("ps", "List clients")->footer(ps_help() + kFooter);
+  ps->add_flag("-v,--verbose", o.verbose, "and say of each its rule, limits and what is wrong");
+  ps->callback([&o] {
+    o.exit_code = query(o, request_of(Request::Kind::kPs), o.verbose ? print_ps_notes : print_ps);
   });
-  app.add_subcommand("status", "What the daemon does, and what went wrong")->callback([&o] {
-    o.exit_code = query(o, request_of(Request::Kind::kStatus), print_status);
-  });
+  app.add_subcommand("status", "What the daemon does, and what went wrong")
+      ->footer(status_help() + kFooter)
+      ->callback(
+          [&o] { o.exit_code = query(o, request_of(Request::Kind::kStatus), print_status); });
   app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
       ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
   CLI::App* cdi =

@@ -54,24 +54,81 @@ json client(int id) {
           {"devices", {device()}}};
 }
 
-std::string printed(const json& clients) {
+std::string printed(const json& clients, bool notes = true) {
   std::ostringstream out;
-  print_ps(out, {{"clients", clients}, {"truncated", false}, {"unattached", json::array()}});
+  const json answer = {{"clients", clients}, {"truncated", false}, {"unattached", json::array()}};
+  (notes ? print_ps_notes : print_ps)(out, answer);
   return out.str();
 }
 
-TEST(Ps, FitsAHundredAndTwentyColumnsAndSaysItsUnits) {
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Ps, HasALineOfEightyColumnsForEachClient) {
   json clients = json::array();
   for (int id = 1023; id < 1030; ++id) clients.push_back(client(id));
-  std::istringstream lines(printed(clients));
-  std::string line;
-  for (size_t i = 0; std::getline(lines, line) && i < 8; ++i) {
-    EXPECT_LE(line.size(), 120u) << line;
-    if (i > 0) continue;
-    for (const char* head : {"WIN us", "GPU s", "ADD ms", "MEM GiB"}) {
-      EXPECT_NE(line.find(head), line.npos) << line;
-    }
+  std::ostringstream out;
+  const std::string exe = "/opt/" + std::string(100, 'x');
+  const json other = {{"pid", 4'194'303}, {"exe", exe}};
+  print_ps(out, {{"clients", clients}, {"truncated", false}, {"unattached", {other}}});
+  const std::vector<std::string> lines = lines_of(out.str());
+  ASSERT_EQ(lines.size(), 12u) << "head, seven clients, what ! is, the mode, two of who is free\n"
+                               << out.str();
+  for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
+  for (const char* head : {"WIN us", "GPU s", "ADD ms", "MEM GiB"}) {
+    EXPECT_NE(lines[0].find(head), std::string::npos) << lines[0];
   }
+}
+
+TEST(Ps, LabelsThatDifferAtTheirEndsStayApart) {
+  json clients = json::array({client(1), client(2)});
+  for (size_t i = 0; i < 2; ++i) {
+    clients[i]["label"] = "api-with-a-quite-long-name-" + std::to_string(i + 1);
+  }
+  const std::string text = printed(clients, false);
+  EXPECT_NE(text.find("e-1 "), text.npos) << text;
+  EXPECT_NE(text.find("e-2 "), text.npos) << text;
+  EXPECT_NE(text.find(" ap"), text.npos) << text;
+  clients[0]["label"] = "";
+  clients[0]["exe"] = "/opt/serve";
+  EXPECT_NE(printed(clients, false).find(" serve "), text.npos) << "the program's name";
+}
+
+TEST(Ps, AMarkSaysWhatVHasMoreOf) {
+  json one = json::array({client(5)});
+  one[0]["devices"][0]["memory_refused"] = 0;
+  EXPECT_EQ(printed(one, false).find("active!"), std::string::npos) << printed(one, false);
+  const json good = one;
+  one[0]["unseen"] = "label";
+  EXPECT_NE(printed(one, false).find("active!"), std::string::npos);
+  one = good;
+  one[0]["counters"]["self"]["forced"] = 3;
+  EXPECT_NE(printed(one, false).find("active!"), std::string::npos);
+  one = good;
+  one[0]["managed"] = false;
+  EXPECT_NE(printed(one, false).find("free!"), std::string::npos);
+  EXPECT_NE(printed(one, false).find("ps -v"), std::string::npos);
+}
+
+TEST(Ps, HelpNamesEachColumnInEightyColumns) {
+  const std::string help = ps_help();
+  std::string head = lines_of(printed(json::array({client(5)}), false))[0];
+  for (const char* two : {"WIN us", "GPU s", "ADD ms", "MEM GiB"}) {
+    EXPECT_NE(help.find(std::string("\n  ") + two + "  "), help.npos) << two;
+    const size_t at = head.find(two);
+    ASSERT_NE(at, head.npos);
+    head.erase(at, std::string(two).size());
+  }
+  std::istringstream words(head);
+  for (std::string word; words >> word;) {
+    EXPECT_NE(help.find("\n  " + word + ' '), help.npos) << word;
+  }
+  for (const std::string& line : lines_of(help + status_help()))
+    EXPECT_LE(line.size(), 80u) << line;
 }
 
 TEST(Ps, ClientOfAPodIsToldWithItsNames) {
@@ -80,18 +137,20 @@ TEST(Ps, ClientOfAPodIsToldWithItsNames) {
   EXPECT_NE(printed(one).find("\nclient 5: pod team-a/api-7, container main\n"), std::string::npos);
 }
 
-TEST(Ps, ACellThatDoesNotFitIsToldBelow) {
+TEST(Ps, WhatNoColumnHasIsToldBelow) {
   json one = json::array();
   one.push_back(client(5));
   one[0]["clock_ahead_s"] = 3'600.25;
   const std::string text = printed(one);
   for (const std::string& note :
        {std::string("client 5: launches that waited for no grant: starved 3\n"),
-        "client 5: rule " + std::string(30, 'r') + " (share 2, fail closed)\n",
-        std::string("client 5: others may add to one of its gaps <= 123.46 ms, 3 of 50 over by"),
+        "client 5: " + std::string(60, 'n') + ", rule " + std::string(30, 'r') +
+            " (share 2, fail closed); on GPU 15 grants 100M, measured to 37 %\n",
+        std::string("client 5: others add 123.46 ms at most to one of its gaps; of 50 gaps 3 took "
+                    "more, by 0.07 ms at most\n"),
         std::string("client 5: its clock is 3600.250 s ahead of heddled's"),
         std::string("client 5: 7 allocations refused by its limit\n"), std::string("mode: mps\n"),
-        std::string(" 123.5G 100M ")}) {
+        std::string(" 123.5G ")}) {
     EXPECT_NE(text.find(note), text.npos) << note << "not in\n" << text;
   }
 }
@@ -101,9 +160,12 @@ TEST(Ps, WhoseLaunchesMayBeHeldHasALineThatSaysWhere) {
   json& held = one[0];
   held["devices"].push_back(device());  // two GPUs, one line
   held["held"] = "device";
+  held["priority"] = 9;
   const std::string line = "client 5: held on the device: ", text = printed(one);
   EXPECT_NE(text.find(line), text.npos) << text;
   EXPECT_EQ(text.find(line), text.rfind(line)) << text;
+  held["priority"] = 0;
+  EXPECT_NE(printed(one).find("client 5: held on the device\n"), std::string::npos) << "who else";
   held["held"] = "ask";
   held["asks_because"] = "its rule has it fail closed";
   EXPECT_NE(printed(one).find("client 5: held in the program, which asks: its rule has it fail"),

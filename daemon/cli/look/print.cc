@@ -42,16 +42,14 @@ void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces)
 }
 
 std::string added_text(const json& device) {
-  if (device.at("added_us_max").is_null()) return "unbounded";
-  if (device.at("added_us_max") == 0) return "-";
-  char text[32];
-  snprintf(text, sizeof text, "<= %.2f ms", device.at("added_us_max").get<double>() / 1e3);
+  if (device.at("added_us_max").is_null()) return "nothing limits what others add to its gaps";
+  const auto ms = [](double us) { return fixed("%.2f ms", us / 1e3); };
+  std::string text = "others add " + ms(device.at("added_us_max")) + " at most to one of its gaps";
   if (device.at("gaps_exceeded") == 0) return text;
+  text += "; of " + device.at("gaps_filled").dump() + " gaps " + device.at("gaps_exceeded").dump() +
+          " took more";
   const double by_us = device.value("exceeded_us_max", 0.0);  // an older daemon does not say
-  char by[32] = "";
-  if (by_us > 0) snprintf(by, sizeof by, " by <= %.2f ms", by_us / 1e3);
-  return text + std::string(", ") + device.at("gaps_exceeded").dump() + " of " +
-         device.at("gaps_filled").dump() + " over" + by;
+  return by_us > 0 ? text + ", by " + ms(by_us) + " at most" : text;
 }
 
 std::vector<PromiseText> promise_texts(const json& device) {
@@ -116,7 +114,6 @@ void print_stalls(std::ostream& out, const json& stalls) {
 // daemon lacks some.
 template <class Of, size_t N>
 void print_counters(std::ostream& out, const Metric<Of> (&table)[N], const json& counted) {
-  constexpr size_t kColumns = 80;
   std::string line = " ";
   for (const Metric<Of>& metric : table) {
     const json value = counted.value(metric.name, json(0));
@@ -239,7 +236,11 @@ std::string rule_text(const json& grade) {
 std::string held_text(const json& client, const json& device) {
   if (device.value("window", json("lease")) == "lease") return "";
   const std::string held = client.value("held", "");
-  if (held == "device") return "held on the device: more important work stops its launches there";
+  if (held == "device") {
+    const bool first = client.value("priority", 1) == 0;
+    return std::string("held on the device") +
+           (first ? "" : ": more important work stops its launches there");
+  }
   const std::string why = client.value("asks_because", "");
   const bool by_default = why == "[daemon] gates is false";
   return held.empty() || by_default ? "" : "held in the program, which asks: " + printable(why);
@@ -363,8 +364,7 @@ void print_status(std::ostream& out, const json& answer) {
     print_counters(out, server::kDeviceMetrics, s);
     for (const json& bound : device.value("bounds", json::array())) {
       const std::string who = "  client " + bound.at("client").dump() + ": ";
-      if (bound.at("added_us_max") != 0)
-        out << who << "others may add to one of its gaps " << added_text(bound) << '\n';
+      if (bound.at("added_us_max") != 0) out << who << added_text(bound) << '\n';
       for (const PromiseText& promise : promise_texts(bound)) {
         out << who << promise.text << promise.by << '\n';
       }
@@ -392,6 +392,18 @@ void print_status(std::ostream& out, const json& answer) {
     out << counters.at("malformed") << " malformed records from clients; " << counters.at("let_go")
         << " clients detached\n";
   }
+}
+
+std::string status_help() {
+  std::vector<Row> rows;
+  for (const auto& metric : server::kDeviceMetrics) {
+    std::string name = metric.name;
+    std::replace(name.begin(), name.end(), '_', ' ');
+    rows.push_back({"  " + name, metric.help});
+  }
+  std::ostringstream text;
+  print_table(text, rows);
+  return "Counters:\n" + text.str() + '\n';
 }
 
 void print_policies(std::ostream& out, const json& answer) {

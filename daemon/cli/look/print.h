@@ -9,6 +9,8 @@
 
 namespace heddle::cli {
 
+inline constexpr size_t kColumns = 80;  // of a terminal
+
 // Text of others, made safe for a terminal and never empty.
 std::string printable(std::string text);
 
@@ -22,8 +24,7 @@ std::string rule_text(const nlohmann::json& grade);
 using Row = std::vector<std::string>;
 void print_table(std::ostream& out, const std::vector<Row>& rows, size_t spaces = 2);
 
-// Of a device of a client: the bound on what others may add to one of its gaps, and how often it
-// did not hold.
+// Of a device of a client: what others may add to one of its gaps, and how often it was more.
 std::string added_text(const nlohmann::json& device);
 // The same: GiB that it uses, or its group of that group's limit.
 std::string memory_text(const nlohmann::json& device);
@@ -44,8 +45,14 @@ std::vector<PromiseText> promise_texts(const nlohmann::json& device);
 // is.
 std::string ceilings_text(const nlohmann::json& device);
 
-// Clients that the reader may see in full come first, and of these the most important.
+// A line of 80 columns at most for each client and GPU. Clients that the reader may see in full
+// come first, and of these the most important.
 void print_ps(std::ostream& out, const nlohmann::json& answer);
+// The same, and below what no column has.
+void print_ps_notes(std::ostream& out, const nlohmann::json& answer);
+// What the columns of ps, the lines of status are, for --help.
+std::string ps_help();
+std::string status_help();
 void print_mps(std::ostream& out, const nlohmann::json& answer);
 // Of a rule whose user or group is not known: status's config.unresolved.
 std::string unresolved_text(const nlohmann::json& rule);

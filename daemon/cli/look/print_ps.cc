@@ -1,4 +1,4 @@
-// `heddle ps`: a line for each client and GPU that fits 120 columns, and notes on what does not.
+// `heddle ps`: a line of at most 80 columns for each client and GPU. Notes on them are for -v.
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -14,10 +14,13 @@ namespace {
 
 using nlohmann::json;
 
-// Cut to its column, with a sign that it was.
-std::string cut(std::string text, size_t width) {
-  if (text.size() > width) text = text.substr(0, width - 1) + '~';
-  return text;
+constexpr size_t kLabel = 3;  // its place in a row
+
+// Cut in the middle, with a sign that it was: names of one kind differ at their ends.
+std::string cut_middle(const std::string& text, size_t width) {
+  if (text.size() <= width) return text;
+  const size_t tail = width / 2;
+  return text.substr(0, width - tail - 1) + '~' + text.substr(text.size() - tail);
 }
 
 // Six characters at most.
@@ -30,9 +33,11 @@ std::string count_text(const json& value) {
   return text;
 }
 
+// Five characters at most, for three years.
 std::string seconds_text(const json& us) {
   const double s = us.get<double>() / 1e6;
-  return fixed(s < 9999 ? "%.1f" : "%.0f", s);
+  if (s < 999.95) return fixed("%.1f", s);
+  return s < 99'999.5 ? fixed("%.0f", s) : fixed("%.0fk", s / 1e3);
 }
 
 std::string window_text(const json& window) {
@@ -46,41 +51,67 @@ std::string pid_text(const json& client) {
 
 std::string added_ms(const json& device) {
   if (device.at("added_us_max").is_null()) return "none";
-  const double us = device.at("added_us_max");
-  return us == 0 ? "-" : fixed("%.2f", us / 1e3) + (device.at("gaps_exceeded") == 0 ? "" : "!");
+  const double ms = device.at("added_us_max").get<double>() / 1e3;
+  if (ms == 0) return "-";
+  const std::string over = device.at("gaps_exceeded") == 0 ? "" : "!";
+  return fixed(ms < 99.995 ? "%.2f" : ms < 99'999.5 ? "%.0f" : "%.0e", ms) + over;
 }
 
 // How far the measurement stage is, by its runs; short ones go on for a while.
 std::string profile_text(const json& device) {
-  if (device.at("profiled")) return "yes";
+  if (device.at("profiled")) return "measured";
   const double wanted = std::max(1.0, device.at("measure_runs").get<double>());
-  return fixed("%.0f%%", std::min(99.0, 100 * device.at("runs").get<double>() / wanted));
+  return fixed("measured to %.0f %%",
+               std::min(99.0, 100 * device.at("runs").get<double>() / wanted));
 }
 
+// Its state, and whether that is as somebody wanted: -v says what is not.
 std::string state_of(const json& client, const json& device) {
-  if (!client.at("managed")) return "free";
-  if (!client.at("connected")) return "closed";
-  return device.at("active") ? "active" : "idle";
+  const std::vector<PromiseText> promises = promise_texts(device);
+  const bool wrong =
+      client.at("managed") == false || client.at("unseen") != "" ||
+      client.at("counters").at("self").value("forced", 0.0) > 0 ||
+      device.value("memory_refused", 0.0) > 0 ||
+      std::any_of(promises.begin(), promises.end(), [](const auto& p) { return p.broken; });
+  const char* state = client.at("managed") == false     ? "free"
+                      : client.at("connected") == false ? "closed"
+                      : device.at("active")             ? "active"
+                                                        : "idle";
+  return state + std::string(wrong ? "!" : "");
 }
 
+std::string program_of(const json& client) {
+  return printable(std::filesystem::path(client.at("exe").get<std::string>()).filename().string());
+}
+
+// The label of who has none is the program's name.
 Row row_of(const json& client, const json& device) {
-  const std::string exe = client.at("exe");
+  const std::string label = client.at("label");
   return {client.at("id").dump(),
           pid_text(client),
           "Q" + client.at("priority").dump(),
-          cut(printable(std::filesystem::path(exe).filename().string()), 11),
-          cut(printable(client.at("label")), 9),
+          label.empty() ? program_of(client) : printable(label),
           device.at("device").dump(),
           window_text(device.at("window")),
           device.at("queued").dump(),
           count_text(device.at("launches")),
-          count_text(device.at("granted")),
           seconds_text(device.at("gpu_us")),
           added_ms(device),
           memory_text(device),
-          profile_text(device),
-          cut(printable(client.at("rule")), 9),
           state_of(client, device)};
+}
+
+// Labels have the room that the longest of the other cells leave.
+void cut_labels(std::vector<Row>& rows) {
+  size_t others = 0;
+  for (size_t i = 0; i < rows[0].size(); ++i) {
+    size_t widest = 0;
+    for (const Row& row : rows) widest = std::max(widest, row[i].size());
+    if (i != kLabel) others += widest + 1;
+  }
+  const size_t head = rows[0][kLabel].size();
+  const size_t room = std::max(head, kColumns - std::min(others, kColumns));
+  for (Row& row : rows) row[kLabel] = cut_middle(row[kLabel], room);
 }
 
 // What a client that uses no GPU yet would have.
@@ -90,10 +121,16 @@ json nowhere() {
           {"runs", 0},     {"measure_runs", 0}, {"profiled", false}};
 }
 
-// What is worth a line of its own.
+// What -v says of a client, and of each of its GPUs.
 void print_notes(std::ostream& out, const json& client) {
   const std::string who = "client " + client.at("id").dump() + ": ";
   const json& self = client.at("counters").at("self");
+  out << who << program_of(client) << ", rule " << rule_text(client);
+  for (const json& device : client.at("devices")) {
+    out << "; on GPU " << device.at("device") << " grants " << count_text(device.at("granted"))
+        << ", " << profile_text(device);
+  }
+  out << '\n';
   std::string reasons;
   for (const auto& [reason, count] : self.items()) {
     if (count != 0) reasons += (reasons.empty() ? "" : ", ") + reason + " " + count.dump();
@@ -107,16 +144,10 @@ void print_notes(std::ostream& out, const json& client) {
   if (client.at("managed") == false) {
     out << who << "unmanaged: " << printable(client.at("reason")) << '\n';
   }
-  const std::string rule = rule_text(client);
-  if (client.at("rule").get<std::string>().size() > 9 || rule.find('(') != rule.npos) {
-    out << who << "rule " << rule << '\n';
-  }
   std::string held;
   for (const json& device : client.at("devices")) {
     if (held.empty()) held = held_text(client, device);
-    if (device.value("gaps_exceeded", json(0)) != 0) {
-      out << who << "others may add to one of its gaps " << added_text(device) << '\n';
-    }
+    if (device.at("added_us_max") != 0) out << who << added_text(device) << '\n';
     for (const PromiseText& promise : promise_texts(device)) {
       out << who << promise.text << promise.by << '\n';
     }
@@ -131,23 +162,21 @@ void print_notes(std::ostream& out, const json& client) {
   if (!held.empty()) out << who << held << '\n';
 }
 
-// One word where all are alike, as they mostly are.
-void print_modes(std::ostream& out, const json& clients) {
+// One word where all are alike, as they mostly are; else each client's with `notes`.
+void print_modes(std::ostream& out, const json& clients, bool notes) {
   std::set<std::string> modes;
   for (const json& client : clients) modes.insert(client.at("mode"));
-  if (modes.size() == 1) {
-    out << "mode: " << *modes.begin() << '\n';
-    return;
-  }
+  std::string words;
+  for (const std::string& mode : modes) words += (words.empty() ? "mode: " : ", ") + mode;
+  if (!modes.empty()) out << words << '\n';
+  if (modes.size() < 2 || !notes) return;
   for (const json& client : clients) {
     out << "client " << client.at("id") << ": mode " << client.at("mode").get<std::string>()
         << '\n';
   }
 }
 
-}  // namespace
-
-void print_ps(std::ostream& out, const json& answer) {
+void print_all(std::ostream& out, const json& answer, bool notes) {
   json clients = answer.at("clients");
   std::sort(clients.begin(), clients.end(), [](const json& a, const json& b) {
     const auto rank = [](const json& client) {
@@ -156,23 +185,59 @@ void print_ps(std::ostream& out, const json& answer) {
     };
     return rank(a) < rank(b);
   });
-  std::vector<Row> rows{{"ID", "PID", "PRI", "NAME", "LABEL", "GPU", "WIN us", "WAIT", "LAUNCH",
-                         "GRANTS", "GPU s", "ADD ms", "MEM GiB", "PROF", "RULE", "STATE"}};
+  std::vector<Row> rows{{"ID", "PID", "PRI", "LABEL", "GPU", "WIN us", "WAIT", "LAUNCH", "GPU s",
+                         "ADD ms", "MEM GiB", "STATE"}};
+  bool wrong = false;
   for (const json& client : clients) {
     json devices = client.at("devices");
     if (devices.empty()) devices.push_back(nowhere());
-    for (const json& device : devices) rows.push_back(row_of(client, device));
+    for (const json& device : devices) {
+      rows.push_back(row_of(client, device));
+      wrong = wrong || rows.back().back().back() == '!';
+    }
   }
+  cut_labels(rows);
   print_table(out, rows, 1);
+  if (wrong && !notes) out << "active!, idle!, free!: heddle ps -v says what is wrong\n";
   if (answer.at("truncated") == true) {
     out << "(of " << answer.at("total") << " clients: this heddled tells of no more; restart it)\n";
   }
-  print_modes(out, clients);
-  for (const json& client : clients) print_notes(out, client);
-  for (const json& process : answer.at("unattached")) {
-    out << "not attached, and so not held back: pid " << process.at("pid") << ' '
-        << printable(process.at("exe")) << "; start it with heddle run\n";
+  print_modes(out, clients, notes);
+  if (notes) {
+    for (const json& client : clients) print_notes(out, client);
   }
+  const json& unattached = answer.at("unattached");
+  for (const json& process : unattached) {
+    const std::string line = "not held back: pid " + process.at("pid").dump() + ' ';
+    out << line << cut_middle(printable(process.at("exe")), kColumns - line.size()) << '\n';
+  }
+  if (!unattached.empty()) out << "(they are not attached; start them with heddle run)\n";
+}
+
+}  // namespace
+
+void print_ps(std::ostream& out, const json& answer) { print_all(out, answer, false); }
+void print_ps_notes(std::ostream& out, const json& answer) { print_all(out, answer, true); }
+
+std::string ps_help() {
+  return R"(Columns:
+  ID       number of the client, as heddle explain takes it
+  PID      its process; ?: it is of another PID namespace
+  PRI      Q0 (most important) to Q9
+  LABEL    of heddle run --label or its rule, else its program
+  GPU      number of the GPU: a client of two GPUs has two lines
+  WIN us   lease: it launches without asking; gate: each launch is held until it
+           is let go; a number: so many us of its work may be under way
+  WAIT     launches that wait now
+  LAUNCH   launches that heddle knows of
+  GPU s    seconds of GPU time that it has had
+  ADD ms   most that others add to one of its gaps; -: nothing; none: no limit;
+           !: a gap took more
+  MEM GiB  its device memory, or of all who share its limit / the limit
+  STATE    active: it has work; idle: none; closed: it is about to end;
+           free: not managed; !: something is wrong, and -v says what
+
+)";
 }
 
 }  // namespace heddle::cli

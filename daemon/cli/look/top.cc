@@ -26,7 +26,6 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kColumns = 80;
 constexpr const char* kSorts[] = {"gpu", "priority", "wait"};
 constexpr const char* kKeys = "q quit; sort by g GPU, p priority, w wait";
 
