@@ -98,7 +98,7 @@ struct Attach {
   driverVersion @4 :UInt32; # cuDriverGetVersion
   deviceCount @5 :UInt32;
   smCount @6 :UInt32;       # of device 0, 0 if unknown
-  mps @7 :Bool;             # the process talks to an MPS server
+  mps @7 :Bool;             # the process shares the GPU by MPS, as far as it knows
   gpuName @8 :Text;         # cuDeviceGetName of device 0, may be empty
   sms @9 :Text;             # HEDDLE_SMS, the SMs that it asks to be kept on; may be empty
   smGroups @10 :List(UInt16); # SMs of each group of device 0 (sm_set.h); empty: no SM sets
@@ -118,6 +118,7 @@ struct Attach {
   dramMax @23 :Float32;
   madeSets @24 :List(UInt64); # of each device the SM sets that it made (pack_made), under whatever
                               # daemon: it can make no others
+  modeTold @25 :Bool;       # its driver says what `mps` is; else it is a guess by a socket
 }
 
 struct RegisterKernel {

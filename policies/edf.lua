@@ -6,8 +6,8 @@
 --
 -- A request that is late has missed its objective. It counts as one without, so that it takes no
 -- objective from a request in time, and begins anew once that deadline is over, too. So a client
--- whose slo_ms is less than its request takes alone harms itself alone: `heddle ps -v` shows slo_ms.
--- Not for more work than the GPU can do: then somebody is late, whoever goes first.
+-- whose slo_ms is less than its request takes alone harms itself alone. `heddle ps -v`
+-- shows slo_ms. Not for more work than the GPU can do: then somebody is late, whoever goes first.
 queue.create("waiting")
 
 local above, requests = import "lib/above", import "lib/requests"

@@ -59,6 +59,9 @@ CUresult attribute(int* out, CUdevice_attribute which) {
     case CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR:
       *out = facts::kBlocksPerSm;
       break;
+    case CU_DEVICE_ATTRIBUTE_MPS_ENABLED:
+      *out = driver().link.region()->mps ? 1 : 0;
+      break;
     default:
       return unsupported("cuDeviceGetAttribute");
   }

@@ -241,7 +241,7 @@ void Owner::admit() {
   const int connection = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
   if (connection < 0) return;
   const TimeNs now = std::max(gpu_.now(), monotonic_ns());
-  auto client = OwnerClient::accept(connection);
+  auto client = OwnerClient::accept(connection, gpu_.config().mode);
   if (client == nullptr) return;
   // Thread percentages are MPS's.
   const bool limited = gpu_.config().mode == Mode::kMps;

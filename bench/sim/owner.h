@@ -18,7 +18,7 @@ namespace heddle::sim {
 class OwnerClient {
  public:
   // Takes an accepted connection; nullptr if the peer does not speak the protocol or is gone.
-  static std::unique_ptr<OwnerClient> accept(int connection);
+  static std::unique_ptr<OwnerClient> accept(int connection, Mode mode);
   ~OwnerClient();
   OwnerClient(const OwnerClient&) = delete;
   OwnerClient& operator=(const OwnerClient&) = delete;
@@ -51,7 +51,7 @@ class OwnerClient {
 
  private:
   OwnerClient() = default;
-  bool share(int connection);
+  bool share(int connection, Mode mode);
 
   ClientRegion* region_ = nullptr;
   char* heap_ = nullptr;

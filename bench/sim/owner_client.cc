@@ -45,7 +45,7 @@ bool send_descriptors(int connection, const int (&fds)[3]) {
 
 }  // namespace
 
-std::unique_ptr<OwnerClient> OwnerClient::accept(int connection) {
+std::unique_ptr<OwnerClient> OwnerClient::accept(int connection, Mode mode) {
   std::unique_ptr<OwnerClient> client(new OwnerClient);
   client->connection_ = connection;
   // A client sends its hello right after connecting; one that does not must not hold up the GPU.
@@ -66,13 +66,13 @@ std::unique_ptr<OwnerClient> OwnerClient::accept(int connection) {
   client->pid_ = peer.pid;
   // Liveness is the process, not the socket: a forked child keeps its parent's socket open.
   client->pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-  if (client->pidfd_ < 0 || !client->share(connection)) return nullptr;
+  if (client->pidfd_ < 0 || !client->share(connection, mode)) return nullptr;
   client->sm_limit_ = std::min(hello.sm_limit, facts::kSmCount);
   client->slots_.resize(kWireStreams);
   return client;
 }
 
-bool OwnerClient::share(int connection) {
+bool OwnerClient::share(int connection, Mode mode) {
   const int region_fd = memory("heddle-sim-region", sizeof(ClientRegion));
   const int heap_fd = memory("heddle-sim-heap", kHeapBytes);
   doorbell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -84,6 +84,7 @@ bool OwnerClient::share(int connection) {
   }
   if (ok) {
     region_->magic = kWireMagic;
+    region_->mps = mode == Mode::kMps;
     ok = send_descriptors(connection, {region_fd, heap_fd, doorbell_});
   }
   if (region_fd >= 0) close(region_fd);

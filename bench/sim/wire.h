@@ -20,7 +20,7 @@
 
 namespace heddle::sim {
 
-inline constexpr uint32_t kWireMagic = 0x68646c01;
+inline constexpr uint32_t kWireMagic = 0x68646c02;
 inline constexpr uint32_t kWireStreams = 1024;  // stream slots of one client
 inline constexpr uint32_t kWireRing = 4096;     // commands, a power of two
 inline constexpr uint32_t kWireTimings = 8192;  // timing events alive at once
@@ -82,6 +82,7 @@ struct StreamWords {
 
 struct ClientRegion {
   uint32_t magic;
+  bool mps;                                // kernels of several clients overlap
   alignas(64) std::atomic<uint32_t> head;  // commands published
   alignas(64) std::atomic<uint32_t> tail;  // commands taken
   alignas(64) std::atomic<uint32_t> sleeping;

@@ -66,10 +66,12 @@ struct Identity {
   uint32_t sm_count = 0;    // of its device 0, 0: unknown
   std::string gpu_name;     // by its own word
   bool privileged = false;  // believed of GPUs
-  bool mps = false;       // by its own word: an MPS control daemon's socket was there when it began
-  bool has_sets = false;  // its launches may run on SM sets
-  ipc::SmSet sm_set;      // on every device (terms.sms), empty: the whole device
-  ipc::SmCount sms;       // how many SMs that is
+  bool mps = false;  // by its own word; if not `mode_told`, an MPS control daemon's socket was
+                     // there when it began
+  bool mode_told = false;                // its driver told it
+  bool has_sets = false;                 // its launches may run on SM sets
+  ipc::SmSet sm_set;                     // on every device (terms.sms), empty: the whole device
+  ipc::SmCount sms;                      // how many SMs that is
   std::vector<uint16_t> sm_groups;       // SMs of each group of a device; none: it cannot be split
   std::vector<ipc::MadeSets> made_sets;  // by its device: it attached before, to another daemon
   std::string memory_asked;              // the limit that it asks for itself, "": none

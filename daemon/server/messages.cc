@@ -54,6 +54,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);
   out.mps = in.getMps();
+  out.mode_told = in.getModeTold();
   out.gpu_name = cut(in.getGpuName(), ipc::kLabelBytes);
   out.sms = cut(in.getSms(), ipc::kLabelBytes);
   for (const uint16_t width : in.getSmGroups()) {

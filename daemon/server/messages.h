@@ -31,7 +31,7 @@ struct AttachMessage {
   uint32_t device_count = 1;
   uint32_t sm_count = 0;
   std::vector<GpuId> gpu_ids;  // by device; may be fewer than devices
-  bool mps = false;
+  bool mps = false, mode_told = false;
   std::string gpu_name;
   std::string sms;
   std::vector<uint16_t> sm_groups;

@@ -15,6 +15,7 @@ constexpr uint64_t kRetryMs = 30'000;  // of a start that failed
 
 GpuMode mode_of(const Identity& client, GpuMode configured, const MpsState& mps) {
   if (client.pid != 0 && mps.has_client(client.pid)) return GpuMode::kMps;
+  if (client.mode_told) return client.mps ? GpuMode::kMps : GpuMode::kTimeslice;
   if (configured != GpuMode::kAuto) return configured;
   return client.mps ? GpuMode::kAuto : GpuMode::kTimeslice;
 }

@@ -21,9 +21,10 @@
 
 namespace heddle::server {
 
-// How a client shares the GPU. kMps: the control daemon lists it, kTimeslice: there was no control
-// daemon's socket where it would look; else what the configuration says; kAuto: it cannot be told,
-// as before the client's first context, or because its control daemon is another.
+// How a client shares the GPU. kMps: the control daemon lists it; else what its driver told it. Of
+// drivers that say nothing: what the configuration says; kTimeslice: there was no control daemon's
+// socket where it would look; kAuto: it cannot be told, as before the client's first context, or
+// because its control daemon is another.
 GpuMode mode_of(const Identity& client, GpuMode configured, const MpsState& mps);
 
 class MpsWatch {

@@ -72,6 +72,7 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"held", client.asks_because().empty() ? "device" : "ask"},
               {"asks_because", client.asks_because()},
               {"mode", mode_text(mode_of(who, facts.config->gpu_mode, facts.mps->state()))},
+              {"mode_told", who.mode_told},
               {"managed", client.managed() && !client.refused},
               {"reason", client.refused ? "refused by the policy" : client.unmanaged_reason()},
               {"connected", client.connected},

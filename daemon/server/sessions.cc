@@ -181,6 +181,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.gpus = engine_.number_gpus(message.gpu_ids, uid, is_privileged(connection.peer));
   identity.sm_count = message.sm_count;
   identity.mps = message.mps;
+  identity.mode_told = message.mode_told;
   identity.memory_asked = message.memory;
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;

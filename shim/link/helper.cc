@@ -338,7 +338,7 @@ void* helper_main(void*) {
 
 // ---- the first cuInit ---------------------------------------------------------------------------
 
-// An MPS control daemon listens in the pipe directory of this process.
+// Drivers of CUDA 12.3 do not say it: an MPS control daemon listens in its pipe directory.
 bool mps_runs() {
   const char* directory = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
   char path[256];
@@ -397,9 +397,11 @@ void gather_facts() {
   attach_facts.priority = wanted_priority();
   attach_facts.gates = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
                        driver_has(kEntry_cuStreamWaitValue32_v2);
-  attach_facts.mps = mps_runs();
-  count_queues(attach_facts.mps);
   int value = 0;
+  attach_facts.mode_told =
+      HEDDLE_REAL(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0) == CUDA_SUCCESS;
+  attach_facts.mps = attach_facts.mode_told ? value != 0 : mps_runs();
+  count_queues(attach_facts.mps);
   if (HEDDLE_REAL(cuDriverGetVersion)(&value) == CUDA_SUCCESS) {
     attach_facts.driver_version = static_cast<uint32_t>(value);
   }

@@ -48,6 +48,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     attach.setDeviceCount(facts.device_count);
     attach.setSmCount(facts.sm_count);
     attach.setMps(facts.mps);
+    attach.setModeTold(facts.mode_told);
     set_text(facts.gpu_name, ipc::kLabelBytes, [&](unsigned n) { return attach.initGpuName(n); });
     set_text(facts.sms, ipc::kLabelBytes, [&](unsigned n) { return attach.initSms(n); });
     auto groups = attach.initSmGroups(static_cast<unsigned>(facts.sm_group_count));

@@ -21,7 +21,7 @@ struct AttachFacts {
   uint32_t driver_version = 0;
   uint32_t device_count = 0;
   uint32_t sm_count = 0;
-  bool mps = false;
+  bool mps = false, mode_told = false;
   std::string_view gpu_name;
   std::string_view sms;
   uint16_t sm_groups[ipc::kSmGroups] = {};

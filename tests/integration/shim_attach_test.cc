@@ -28,7 +28,17 @@ TEST_F(Shim, TellsOfAnMpsThatListensNotOfOneThatDid) {
     Application app(with_mps);
     start(app, kLease);
     EXPECT_TRUE(daemon_.mps);
+    EXPECT_FALSE(daemon_.mode_told);
   }
+  daemon_.hang_up();
+  with_mps.push_back("FAKE_MPS=0");
+  {
+    Application app(with_mps);
+    start(app, kLease);
+    EXPECT_FALSE(daemon_.mps) << "its driver knows better";
+    EXPECT_TRUE(daemon_.mode_told);
+  }
+  with_mps.pop_back();
   pollfd visitors{control, POLLIN, 0};
   EXPECT_EQ(poll(&visitors, 1, 0), 0) << "nobody bothers it";
   close(control);
@@ -38,6 +48,16 @@ TEST_F(Shim, TellsOfAnMpsThatListensNotOfOneThatDid) {
   EXPECT_FALSE(daemon_.mps);
   unlink(path.c_str());
   rmdir(directory.c_str());
+}
+
+TEST_F(Shim, TellsWhatItsDriverSaysOfMps) {
+  std::vector<std::string> without_pipes = environment();
+  without_pipes.push_back("FAKE_MPS=1");
+  without_pipes.push_back("CUDA_MPS_PIPE_DIRECTORY=/nowhere");
+  Application app(without_pipes);
+  start(app, kLease);
+  EXPECT_TRUE(daemon_.mps);
+  EXPECT_TRUE(daemon_.mode_told);
 }
 
 TEST_F(Shim, AttachesBehindAConnectionThatWasGivenUp) {

@@ -102,10 +102,10 @@ FAKE std::atomic<int> fake_duration_us;     // between any two events
 FAKE std::atomic<int> fake_spinning;        // kernels that run until it is zero
 FAKE std::atomic<int> fake_no_lane;         // so many cannot be made
 std::atomic<int> fake_lane_pause_ms{0}, fake_lane_pauses{0}, fake_stream_lives{0},
-    fake_stream_looks{0}, fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0};
-std::atomic<int> fake_lanes_made{0}, fake_lane_busy{0};
-std::atomic<int> fake_green_contexts{0}, fake_lanes{0}, fake_groups{0}, fake_lane_priority{0},
-    fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0}, fake_lane_looks{0}, fake_tie{0};
+    fake_stream_looks{0}, fake_duration_us{250}, fake_spinning{0}, fake_no_lane{0},
+    fake_lanes_made{0}, fake_lane_busy{0}, fake_green_contexts{0}, fake_lanes{0}, fake_groups{0},
+    fake_lane_priority{0}, fake_lane_refuses{0}, fake_lane_deaf{0}, fake_lane_syncs{0},
+    fake_lane_looks{0}, fake_tie{0};
 
 // What was noted since the last call.
 FAKE const char* fake_ops() {
@@ -129,9 +129,8 @@ void unsafe() { fake_ended += fake_unseen != 0 && capture_mode == CU_STREAM_CAPT
 // As a library may whose constructor calls CUDA, while the shim is loading the driver.
 __attribute__((constructor)) static void call_early() {
   if (getenv("FAKE_EARLY") == nullptr) return;
-  int version = 0;
   void* call = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuDriverGetVersion");
-  if (call != nullptr) reinterpret_cast<CUresult (*)(int*)>(call)(&version);
+  if (int version; call != nullptr) reinterpret_cast<CUresult (*)(int*)>(call)(&version);
 }
 
 FAKE CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
@@ -252,9 +251,6 @@ FAKE CUresult cuEventElapsedTime(float* ms, CUevent, CUevent) {
 FAKE CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned) {
   if (is_lane(stream)) fake_tie = static_cast<int>(reinterpret_cast<uint64_t>(event));
   return note("wait", stream), CUDA_SUCCESS;
-}
-FAKE CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
-  return cuStreamWaitEvent(stream, event, flags);
 }
 
 // Green Contexts: three groups of 8 SMs. Each holds the primary context.

@@ -63,6 +63,10 @@ FAKE CUresult cuStreamGetFlags(CUstream stream, unsigned* flags) {
   return CUDA_SUCCESS;
 }
 // Waits of the program's own.
+FAKE CUresult cuStreamWaitEvent(CUstream stream, CUevent event, unsigned flags);
+FAKE CUresult cuStreamWaitEvent_ptsz(CUstream stream, CUevent event, unsigned flags) {
+  return cuStreamWaitEvent(stream, event, flags);
+}
 FAKE CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr, uint64_t, unsigned) {
   return note("wait", stream), CUDA_SUCCESS;
 }

@@ -1,5 +1,6 @@
 // The fake driver's functions and kernels. A handle is its name; that of a library's kernel begins
 // with "kernel ", and its function's is the rest. Each call takes handles of its own kind only.
+#include <stdlib.h>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
@@ -71,6 +72,10 @@ FAKE CUresult cuFuncGetAttribute(int* value, CUfunction_attribute what, CUfuncti
   return taken_as_function(f);
 }
 FAKE CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute what, CUdevice device) {
+  if (what == CU_DEVICE_ATTRIBUTE_MPS_ENABLED) {
+    const char* said = getenv("FAKE_MPS");
+    return said == nullptr ? CUDA_ERROR_INVALID_VALUE : (*value = atoi(said), CUDA_SUCCESS);
+  }
   const bool shared = what == CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
   *value = shared ? static_cast<int>(kSharedMost) : 132;
   return device >= 0 ? CUDA_SUCCESS : refused(CUDA_ERROR_INVALID_DEVICE);

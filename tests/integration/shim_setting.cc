@@ -87,6 +87,7 @@ int FakeDaemon::receive_attach() {
     priority = attach.getPriority();
     sms = attach.getSms().cStr();
     mps = attach.getMps();
+    mode_told = attach.getModeTold();
     wants_gates_ = attach.getGates();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);

@@ -56,7 +56,7 @@ class FakeDaemon {
   size_t control_bytes = sizeof(ipc::ControlMemory);  // an older daemon's are fewer
   std::string command, label, sms;
   int priority = -2;
-  bool mps = false;
+  bool mps = false, mode_told = false;
   bool has_gates = false;          // it makes a page for who wants one
   ipc::GatePage* gates = nullptr;  // the newest; it stays when the daemon hangs up
   std::vector<uint16_t> groups;

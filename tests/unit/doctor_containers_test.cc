@@ -1,4 +1,5 @@
-// heddle doctor: whom heddled had no place for, and whose clock is another.
+// heddle doctor: whom heddled had no place for, and whose clock is another. Whose driver tells
+// of MPS.
 #include <gtest/gtest.h>
 
 #include "daemon/cli/doctor/doctor.h"
@@ -36,6 +37,20 @@ TEST(DoctorContainers, TellsOfAClockThatIsApart) {
   const auto told = examined(nullptr, -1.5);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].text.find("client 4: its clock is 1.500 s behind heddled's"), 0u);
+}
+
+TEST(DoctorMode, IsWhatEachClientsDriverSays) {
+  json client = {{"mode", "mps"}, {"mode_told", true}};
+  const auto judged = [](const json& clients, const char* mode) {
+    return examine_told_mode({{"clients", clients}}, mode);
+  };
+  EXPECT_EQ(judged(json::array({client}), "mps")->level, Finding::Level::kOk);
+  EXPECT_EQ(judged(json::array({client}), "timeslice")->level, Finding::Level::kWarn);
+  const json silent = {{"mode", "mps"}, {"mode_told", false}};
+  EXPECT_FALSE(judged(json::array({client, silent}), "mps")) << "one has it of the configuration";
+  EXPECT_FALSE(judged(json::array(), "mps"));
+  client["mode"] = "timeslice";
+  EXPECT_FALSE(judged(json::array({client}), "timeslice"));
 }
 
 }  // namespace

@@ -89,6 +89,9 @@ TEST(MpsMode, OfAClientIsWhatTheEvidenceSays) {
   EXPECT_EQ(mode_of(bare, GpuMode::kMps, state), GpuMode::kMps);
   EXPECT_EQ(mode_of(unlisted, GpuMode::kAuto, state), GpuMode::kAuto);
   EXPECT_EQ(mode_of(unseen, GpuMode::kAuto, state), GpuMode::kAuto) << "PID 0 is nobody's";
+  unlisted.mode_told = bare.mode_told = true;
+  EXPECT_EQ(mode_of(unlisted, GpuMode::kAuto, state), GpuMode::kMps) << "its driver says so";
+  EXPECT_EQ(mode_of(bare, GpuMode::kMps, state), GpuMode::kTimeslice) << "so does its own";
 }
 
 }  // namespace

@@ -187,6 +187,8 @@ class Examination {
     const json& m = facts_.at("mps");
     const std::string mode = status_ != nullptr ? status_->value("mode", "") : "";
     if (m.is_null()) {
+      const auto told = ps_ != nullptr ? examine_told_mode(*ps_, mode) : std::nullopt;
+      if (told) return findings_.push_back(*told);
       if (mode == "mps") {
         return add(Level::kWarn, "mode", "heddled expects MPS, and none runs here",
                    "start MPS before the first program, or set [gpu] mode and restart heddled");

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ std::vector<Finding> examine_memory(const nlohmann::json& facts);
 std::vector<Finding> examine_promises(const nlohmann::json& ps);
 std::vector<Finding> examine_kept(const nlohmann::json& status);
 std::vector<Finding> examine_containers(const nlohmann::json& facts);
+// Where all clients of an answer of `ps` are MPS' by their drivers' word, and heddled's mode is
+// that.
+std::optional<Finding> examine_told_mode(const nlohmann::json& ps, const std::string& mode);
 // Judges the facts that gather_facts() documents; asks nothing, so that tests can make them up.
 std::vector<Finding> examine(const nlohmann::json& facts);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "daemon/cli/daemon.h"
+#include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/look/print.h"
 
 namespace heddle::cli {
@@ -43,6 +44,19 @@ std::string process_text(const json& process) {
 
 bool is_mps(const json& process) {
   return process["exe"].get<std::string>().find("nvidia-cuda-mps") != std::string::npos;
+}
+
+std::optional<Finding> examine_told_mode(const json& ps, const std::string& mode) {
+  const json clients = ps.value("clients", json::array());
+  const auto says_mps = [](const json& client) {
+    return client.value("mode_told", false) && client.value("mode", "") == "mps";
+  };
+  if (clients.empty() || !std::all_of(clients.begin(), clients.end(), says_mps)) return {};
+  using Level = Finding::Level;
+  if (mode == "mps") return Finding{Level::kOk, "mode", "MPS, as each client's driver says", ""};
+  return Finding{Level::kWarn, "mode",
+                 "each client's driver says MPS, and heddled takes the GPU for time-sliced",
+                 "set [gpu] mode = \"auto\" and restart heddled"};
 }
 
 GpuUsers gpu_users(const json& facts) {
