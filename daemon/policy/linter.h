@@ -10,12 +10,14 @@ namespace heddle::policy {
 //   costs(f) -> { line, what, line, what ... } of what a function that is called for each launch
 //   had
 //     better not do: "table", "string", "function" (made anew each time), "loop" (no bound is seen)
-//   fields(f, slots, kinds) -> { line, kind, field ... } of fields that their object does not have.
-//     slots: the kinds of f's parameters, by slot. kinds[kind][field] is the kind of what is read,
-//     "" if it is none of these; "=call" is what a call gives, "*" stands for fields that need not
-//     be known. A slot has a kind where every way forward to there gives it the same.
+//   fields(f, slots, kinds) -> { line, kind, field, source ... } of fields that their object does
+//     not have. slots: the kinds of f's parameters, by slot. kinds[kind][field] is the kind of what
+//     is read, "" if it is none of these; "=call" is what a call gives, "*" stands for fields that
+//     need not be known. A slot has a kind where every way forward to there gives it the same.
+//     Functions of the policy or of its imports that f calls are looked at with what it gives them.
 inline constexpr char kLinterSource[] = R"(
-local info, code, constant = ...
+local info, code, constant, upvalue = ...
+local floor, pairs = math.floor, pairs
 local function op(f, pc)
   local ins = code(f, pc)
   return ins and ins % 256, ins
@@ -38,7 +40,7 @@ local function globals(f, known, absent)
     local o, ins = op(f, pc)
     if not o then break end
     if o == READ or o == WRITE then
-      local name = constant(f, -(math.floor(ins / 65536) % 65536) - 1)
+      local name = constant(f, -(floor(ins / 65536) % 65536) - 1)
       local line = info(f, pc).currentline
       if o == WRITE then return name, line, "write" end
       if known[name] == nil then return name, line, absent[name] and "absent" or "unknown" end
@@ -88,8 +90,11 @@ local MOVE = first(function(a) local b = a return b end)
 local JUMP = op(function() if PROBE then PROBE() end end, 3)
 local CALL = op(function(f) f() return f end, 2)
 local FIELD = first(function(a) return a.b end)
+local UPVALUE = first(function() return op end)
+local TAIL = last(function(f) return f() end)
+local function argument(f, a) f(a) end
+local FIRST_ARGUMENT = floor(code(argument, 2) / 256) % 256 - floor(code(argument, 1) / 256) % 256
 local WRITES, WRITES_FROM, JUMPS = 1, 2, 13  -- modes of operands, as in lj_bc.h
-local floor, pairs = math.floor, pairs
 local function operands(f, pc)
   local ins, mode = code(f, pc)
   if not ins then return end
@@ -119,8 +124,25 @@ local function meet(there, slots)
   end
   return there
 end
-local function fields(f, slots, kinds)
-  local found, at, pc, compared = {}, {}, 1, false
+local fields
+-- What is wrong in the function that is called with `count` arguments behind the slot `a`, once for
+-- arguments of the same kinds.
+local function called(slots, a, count, kinds, found, seen)
+  local f, given, key = slots[a], {}, ""
+  if type(f) ~= "function" or not info(f).params then return end
+  for i = 0, math.min(count, info(f).params) - 1 do
+    local kind = slots[a + FIRST_ARGUMENT + i]
+    given[i] = kind
+    key = key .. (type(kind) == "string" and kind or "") .. ","
+  end
+  seen[f] = seen[f] or {}
+  if seen[f][key] then return end
+  seen[f][key] = true
+  fields(f, given, kinds, found, seen)
+end
+function fields(f, slots, kinds, found, seen)
+  found, seen = found or {}, seen or {}
+  local at, pc, compared = {}, 1, false
   while true do
     local o, a, d, b, c, writes, jumps = operands(f, pc)
     if not o then return found end
@@ -131,14 +153,22 @@ local function fields(f, slots, kinds)
       made = constant(f, -d - 1) == "queue" and "queue" or nil
     elseif o == MOVE then
       made = slots[d]
+    elseif o == UPVALUE then
+      made = upvalue(f, d + 1)
+    elseif o == TAIL then
+      called(slots, a, d - 1, kinds, found, seen)
     elseif o == CALL then
+      called(slots, a, c - 1, kinds, found, seen)
       made = (kinds[slots[a]] or {})["=call"]
+    elseif o == FIELD and type(slots[b]) == "table" then
+      made = rawget(slots[b], constant(f, -c - 1))
     elseif o == FIELD and kinds[slots[b]] then
       local kind, name = kinds[slots[b]], constant(f, -c - 1)
       made = kind[name]
       if not made and not kind["*"] then
         local n = #found
-        found[n + 1], found[n + 2], found[n + 3] = info(f, pc).currentline, slots[b], name
+        found[n + 1], found[n + 2] = info(f, pc).currentline, slots[b]
+        found[n + 3], found[n + 4] = name, info(f).source
       end
     end
     if writes == WRITES_FROM then slots = without(slots, a) end

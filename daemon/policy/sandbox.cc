@@ -238,7 +238,12 @@ int Sandbox::setup(lua_State* L) {
     lua_getfield(L, 3, name);
   }
   lua_remove(L, 3);
-  lua_call(L, 3, 4);
+  // A function of the policy, or a table of them, that another of its functions uses; else nil.
+  lua_pushcfunction(L, [](lua_State* state) -> int {
+    if (lua_getupvalue(state, 1, static_cast<int>(lua_tointeger(state, 2))) == nullptr) return 0;
+    return lua_istable(state, -1) || lua_isfunction(state, -1) ? 1 : 0;
+  });
+  lua_call(L, 4, 4);
   lua_createtable(L, 4, 0);
   lua_insert(L, 2);
   lua_rawseti(L, 2, 4);

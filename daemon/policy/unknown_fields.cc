@@ -29,11 +29,11 @@ void find_unknown_fields(lua_State* L, std::span<const std::string> parameters,
   }
   lua_call(L, 3, 1);
   const int list = lua_gettop(L);
-  for (int i = 1; i + 2 <= static_cast<int>(lua_objlen(L, list)); i += 3) {
-    for (int part = 0; part < 3; ++part) lua_rawgeti(L, list, i + part);
-    found.push_back(
-        {static_cast<int>(lua_tointeger(L, -3)), lua_tostring(L, -2), lua_tostring(L, -1)});
-    lua_pop(L, 3);
+  for (int i = 1; i + 3 <= static_cast<int>(lua_objlen(L, list)); i += 4) {
+    for (int part = 0; part < 4; ++part) lua_rawgeti(L, list, i + part);
+    found.push_back({static_cast<int>(lua_tointeger(L, -4)), lua_tostring(L, -3),
+                     lua_tostring(L, -2), lua_tostring(L, -1) + 1});  // without the mark of a file
+    lua_pop(L, 4);
   }
   lua_pop(L, 1);
 }

@@ -16,9 +16,10 @@ struct FieldOfKind {
 };
 struct UnknownField {
   int line;
-  std::string kind, field;
+  std::string kind, field, chunk;
 };
-// Appends those of the Lua function on top of the stack, whose parameters are of these kinds.
+// Appends those of the Lua function on top of the stack, whose parameters are of these kinds, and
+// of the functions that it calls.
 void find_unknown_fields(lua_State* L, std::span<const std::string> parameters,
                          std::span<const FieldOfKind> fields, std::vector<UnknownField>& found);
 

@@ -93,13 +93,16 @@ int LuaPolicy::find_mistakes(lua_State* L) {
     std::vector<UnknownField> found;
     find_unknown_fields(L, hook_parameters(hook), edges, found);
     lua_pop(L, 1);
-    for (const auto& [line, kind, field] : found) {
+    for (const auto& [line, kind, field, chunk] : found) {
       std::vector<std::string_view> known;
       for (const FieldOfKind& edge : edges) {
         if (edge.kind == kind) known.push_back(edge.field);
       }
-      self.mistakes_.push_back(self.chunk_ + ':' + std::to_string(line) + ": " + kind +
-                               " has no field '" + field + '\'' + did_you_mean(field, known));
+      const std::string mistake = chunk + ':' + std::to_string(line) + ": " + kind +
+                                  " has no field '" + field + '\'' + did_you_mean(field, known);
+      if (std::count(self.mistakes_.begin(), self.mistakes_.end(), mistake) == 0) {
+        self.mistakes_.push_back(mistake);  // two hooks may call one function
+      }
     }
   }
   return 0;

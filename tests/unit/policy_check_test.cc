@@ -130,11 +130,42 @@ TEST_F(PolicyCheckTest, FieldsThatAreNotThereAreErrors) {
   for (const char* dispatch : good) EXPECT_EQ(error(dispatch), "0 errors") << dispatch;
 }
 
+// Where the hooks call it with such an object, in the file and of an import.
+TEST_F(PolicyCheckTest, FieldsThatAreNotThereAreErrorsInFunctionsThatHooksCall) {
+  std::filesystem::create_directory(folder_ + "/lib");
+  save("lib/ways.lua",
+       "local ways = {}\nfunction ways.first(k, n) return n > 1 and k.prioritty or 0 end\n"
+       "function ways.any(t)\n  return t.foo\nend\nreturn ways\n");
+  const std::string before =
+      "local ways = import \"lib/ways\"\n"
+      "local function last(k) return k.client.shar end\n"
+      "local function inner(k) return last(k) end\n"
+      "local function again(k, n) if n == 0 then return k.foo end\n"
+      "  return again(k, n - 1) end\n";
+  const auto errors = [&](const std::string& dispatch) {
+    std::vector<std::string> all = check_policy(save("p.lua", before + policy(dispatch))).errors;
+    for (std::string& one : all) one = one.substr(0, one.find("; "));
+    return all;
+  };
+  using Errors = std::vector<std::string>;
+  const std::string p = folder_ + "/p.lua:";
+  const std::string k = "      local k = queue.peek('q'); if not k then return IDLE end\n";
+  EXPECT_EQ(errors(k + "      total = inner(k)"), Errors{p + "2: c has no field 'shar'"});
+  EXPECT_EQ(errors(k + "      do return inner(k) end"), Errors{p + "2: c has no field 'shar'"});
+  EXPECT_EQ(errors(k + "      total = again(k, 3)"), Errors{p + "4: k has no field 'foo'"});
+  const Errors imported = errors(k + "      total = ways.first(k, 2) + ways.first(k, 3)");
+  ASSERT_EQ(imported.size(), 1u);
+  EXPECT_NE(imported[0].find("lib/ways.lua:2: k has no field 'prioritty'"), std::string::npos);
+  EXPECT_EQ(errors("      total = ways.any({ foo = 1 })"), Errors{}) << "no object";
+  EXPECT_EQ(errors(k + "      k = { foo = 1 } total = ways.any(k)"), Errors{});
+  EXPECT_EQ(errors("      total = total"), Errors{}) << "nobody calls them";
+}
+
 TEST_F(PolicyCheckTest, AFaultFailsATestThatDoesNotAskForIt) {
   const std::string faulty =
-      "local function look(k) return k.foo end\nqueue.create(\"q\")\n"
+      "local function look(k, field) return k[field] end\nqueue.create(\"q\")\n"
       "return policy { name = \"p\", api = 1, version = \"1\", hooks = {\n"
-      "  enqueue = function(k) look(k) return queue.insert(\"q\", k, 0) end } }\n";
+      "  enqueue = function(k) look(k, \"foo\") return queue.insert(\"q\", k, 0) end } }\n";
   const std::string path = save("p.lua", faulty);
   const std::string runs =
       "local s = t.sim { policy = \"p.lua\" }\n  s:client { name = \"a\" }\n"
