@@ -190,7 +190,7 @@ def main():
         if name := options.table or options.together:
             results = {path.stem: json.loads(path.read_text()) for path in options.results}
             if options.table:
-                text = subprocess.run([options.bench, "table", "--brief", *options.results],
+                text = subprocess.run([options.bench, "table", *options.results],
                                       text=True, check=True, stdout=subprocess.PIPE).stdout
             found = reported(results, text) if options.table else together(results)
             report.write(found, md.RESULTS / f"tables/{name}.json")

@@ -88,8 +88,8 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
                   policy's hooks;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)
-Each with `n` samples and `spread`, the interquartile range of the repetitions' own values; of one
-repetition the interval has no end.
+Each with `n` samples and `spread`, the interquartile range of the repetitions' own values. Tables
+have no intervals of fewer than five repetitions. They are brief, but for --wide.
 
 Exit status: 0 measured, all or what the budget had time for; 1 something broke, the rest was
 measured; 130 interrupted.)";
@@ -176,6 +176,8 @@ CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
       ->check(CLI::Range(0.05, 600.0));
   command->add_option("--seed", options.seed, "instead of the scenario's; else drawn, and printed")
       ->type_name("N");
+  command->add_flag("--wide", options.wide,
+                    "the table has all columns (heddle-bench table --wide)");
   command->add_flag("--apart", options.apart,
                     "first all rows without MPS, then the others: half of the processes at a time");
   return command;
@@ -315,8 +317,8 @@ int main(int argc, char** argv) {
   heddle::bench::TableStyle table_style;
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
+  table->add_flag("--wide", table_style.wide, "a table of each, with all columns");
   table->add_flag("--all", table_style.all, "also each figure with its interval, spread and count");
-  table->add_flag("--brief", table_style.brief, "one table of all: each row's ratios over alone");
   CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
   drawing->prefix_command()->set_help_flag();
   CLI::App* report = app.add_subcommand("report", kReportHelp);

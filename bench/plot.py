@@ -204,14 +204,18 @@ def frontier_points(result, path, figure):
 
 
 def upper(figure):
-    """The interval's end; of one repetition, which has none, the value."""
-    return figure["value"] if figure["hi"] is None else figure["hi"]
+    """The interval's end; of few repetitions, which have none, the value."""
+    return figure["value"] if figure.get("hi") is None else figure["hi"]
+
+
+def lower(figure):
+    return figure.get("lo", figure["value"])
 
 
 def draw_frontier(axes, result, path, styles, handles, figure):
     latency, batch, points = frontier_points(result, path, figure)
     for name, (x, y) in points.items():
-        errors = [[[abs(f["value"] - f["lo"])], [abs(upper(f) - f["value"])]] for f in (x, y)]
+        errors = [[[abs(f["value"] - lower(f))], [abs(upper(f) - f["value"])]] for f in (x, y)]
         mark = axes.errorbar(
             x["value"], y["value"], xerr=errors[0], yerr=errors[1], linestyle="none", markersize=6,
             elinewidth=0.8, zorder=3, **styles.mark(name))
@@ -221,7 +225,7 @@ def draw_frontier(axes, result, path, styles, handles, figure):
     line = unbeaten([(x["value"], y["value"]) for x, y in points.values()])
     axes.plot(*zip(*line), color="#bbbbbb", linewidth=1, zorder=2)
     axes.set_yscale("log")
-    lowest = [y["lo"] if y["lo"] > 0 else y["value"] for _, y in points.values()]  # few samples: 0
+    lowest = [lower(y) or y["value"] for _, y in points.values()]  # few samples: 0
     low = min(1.0, *lowest) * 0.97
     high = max(upper(y) for _, y in points.values()) * 1.05
     axes.set_ylim(low, high)

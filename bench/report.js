@@ -28,8 +28,9 @@ const logAxis = (text, more = {}) => axis(text, { type: "logarithmic",
 const legend = (more) => ({ position: "bottom",
   labels: { color: css("--ink"), usePointStyle: true, boxWidth: 9, boxHeight: 7, ...more } });
 
-// An interval's end; of one repetition, which has none, the value.
-const high = (figure) => (figure.hi === null ? figure.value : figure.hi);
+// An interval's ends; of few repetitions, which have none, the value.
+const high = (figure) => figure.hi ?? figure.value;
+const low = (figure) => figure.lo ?? figure.value;
 
 // Lines from least to most of a mark, on both sides.
 const intervals = {
@@ -43,9 +44,9 @@ const intervals = {
         ctx.strokeStyle = set.borderColor;
         ctx.lineWidth = 1;
         ctx.beginPath();
-        ctx.moveTo(x.getPixelForValue(point.rate.lo), py);
+        ctx.moveTo(x.getPixelForValue(low(point.rate)), py);
         ctx.lineTo(x.getPixelForValue(high(point.rate)), py);
-        ctx.moveTo(px, y.getPixelForValue(Math.max(point.p99.lo, y.min)));
+        ctx.moveTo(px, y.getPixelForValue(Math.max(low(point.p99), y.min)));
         ctx.lineTo(px, y.getPixelForValue(high(point.p99)));
         ctx.stroke();
       }

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from harness import traces
 from harness.md import three
-from harness.report import ResultError, load, reading
+from harness.report import FOR_INTERVAL, ResultError, load, reading
 from harness.verdict import compared, pair, points, policies, span, verdict
 
 HERE = Path(__file__).resolve().parent
@@ -169,7 +169,8 @@ def figures(result):
                        of.get("p99_over_alone"), l.get("per_s"), l.get("per_s_over_alone")):
             cells.append(three(figure and figure["value"]))
             if figure and len(cells) in RATIOS:
-                cells[-1] = f"{figure['value']:.2f} [{span(figure)}]"
+                bounds = f" [{span(figure)}]" if "lo" in figure else ""
+                cells[-1] = f"{figure['value']:.2f}{bounds}"
         mark = ' class="best"' if best and name in best else ""
         out.append(f"<tr{mark}>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells) + "</tr>")
     return "".join(out)
@@ -178,6 +179,9 @@ def figures(result):
 def section(result, number):
     service, job = pair(result)
     said = verdict(result)
+    bounds = (f"Too few repetitions for intervals: {result['repetitions_done']}"
+              if result["repetitions_done"] < FOR_INTERVAL and "interval" not in result
+              else f"In brackets: {result.get('interval', '95 % intervals')}")
     return f"""<section>
 <h2>{escaped(result["name"])}</h2>
 <p class="verdict">{escaped(said["verdict"])}</p>
@@ -189,7 +193,7 @@ def section(result, number):
 took</figcaption><div class="chart"><canvas id="cdf{number}"></canvas></div></figure>
 </div>
 <div class="wide"><table class="figures">{figures(result)}</table></div>
-<p class="note">In brackets: {escaped(result.get("interval", "95 % intervals"))}.</p>
+<p class="note">{escaped(bounds)}.</p>
 <details><summary>Machine and command</summary><table>{machine(result)}</table></details>
 </section>"""
 

@@ -36,7 +36,7 @@ LOAD_PROCESS_S = {"auto": 5, "sim": 0.5}
 LOAD_S = {"auto": 5, "sim": 1}
 PROFILE_JOB_S = 6  # as runner/run.cc keeps for each job
 END_S = 6          # processes and MPS go
-ENOUGH = 3         # repetitions without which a scenario has no interval
+ENOUGH = 3         # repetitions without which a scenario says nothing of how they vary
 
 
 class Scenario:
@@ -213,7 +213,7 @@ def present(series, scenarios, options):
     """Tables of a series, of what there is."""
     out = options.out / series
     files = [s.path for s in scenarios if s.series == series and "figures" in s.result]
-    for name, words in (("table.md", []), ("brief.md", ["--brief"])) if files else ():
+    for name, words in (("table.md", ["--wide"]), ("brief.md", [])) if files else ():
         with open(out / name, "w") as file:
             subprocess.run([options.dist / "bin/heddle-bench", "table", *words, *files],
                            stdout=file, check=True)

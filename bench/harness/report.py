@@ -6,6 +6,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
+FOR_INTERVAL = 5  # repetitions
+
+
 class ResultError(RuntimeError):
     """What is wrong with a result file, and what to do."""
 
@@ -21,7 +24,19 @@ def load(path):
                           "FILE.trace of report, or drawn by plot --kind timeline")
     if not result.get("figures"):
         raise ResultError(f"{path}: was cut short before its figures; finish it by --resume")
+    with reading(path):
+        if result["repetitions_done"] < FOR_INTERVAL and "interval" not in result:
+            leave_out_intervals(result["figures"])
     return result
+
+
+def leave_out_intervals(found):
+    """As heddle-bench's tables: fewer repetitions than FOR_INTERVAL bound nothing."""
+    if isinstance(found, dict):
+        found.pop("lo", None)
+        found.pop("hi", None)
+        for inner in found.values():
+            leave_out_intervals(inner)
 
 
 @contextmanager

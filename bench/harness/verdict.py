@@ -105,8 +105,10 @@ def verdict(result):
     if not second.endswith("."):
         second += f" (without heddle {percent(rate_shared['value'])})."
     sure = (f"{blocks} blocks of {service} alone differ by {percent(noise)}: smaller differences "
-            f"mean nothing. The slowdown is {span(shared)} ({rival}) and {span(ours)} ({best}): "
-            f"{result.get('interval', '95 % intervals')}.")
+            f"mean nothing.")
+    if "lo" in shared and "lo" in ours:
+        sure += (f" The slowdown is {span(shared)} ({rival}) and {span(ours)} ({best}): "
+                 f"{result.get('interval', '95 % intervals')}.")
     if others := result.get("others"):
         sure += f" Other processes had the GPU open meanwhile: {others}."
     if result["mode"] == "simulated":

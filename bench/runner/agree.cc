@@ -95,7 +95,9 @@ std::vector<Agreement> agreements(const Json& first, const Json& second, const N
 
 int print_agreements(const std::string& first, const std::string& second) {
   const Json a = read_json(first), b = read_json(second);
-  const std::vector<Agreement> all = agreements(a, b, {first, second});
+  const std::vector<Agreement> all = whole({first, second}, [&] {
+    return agreements(a, b, {first, second});
+  });
   std::cout << "**" << a.at("name").get<std::string>() << "**, "
             << (a.at("mode") == "simulated" ? "simulated" : a.at("gpu").get<std::string>()) << ": "
             << first << " against " << second << "\n\n| row | ratio | first [95 %] | second [95 %] "

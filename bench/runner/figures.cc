@@ -470,7 +470,8 @@ Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>
 }
 
 double idle_of(const Json& job) {
-  return job.contains("traced") ? job["traced"].get<double>() : figure_from(job["untraced"]).value;
+  return job.contains("traced") ? job["traced"].get<double>()
+                                : job["untraced"].at("value").get<double>();
 }
 
 }  // namespace heddle::bench

@@ -55,6 +55,15 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+void leave_out_intervals(Json& found) {
+  if (!found.is_structured()) return;
+  if (found.is_object()) {
+    found.erase("lo");
+    found.erase("hi");
+  }
+  for (Json& inner : found) leave_out_intervals(inner);
+}
+
 }  // namespace
 
 Result Result::create(const std::string& path, const scenario::Scenario& scenario,
@@ -207,6 +216,17 @@ std::string render(const Json& value, int depth) {
     out += render(item, depth + 1);
   }
   return (value.is_object() ? "{" : "[") + out + "\n" + close + (value.is_object() ? "}" : "]");
+}
+
+bool too_few(const Json& result) { return result.value("repetitions_done", 0) < kForInterval; }
+
+Json shown(const Json& result) {
+  Json made = Json::object();
+  for (const auto& [key, part] : result.items()) {
+    if (key != "raw") made[key] = part;
+  }
+  if (too_few(made)) leave_out_intervals(made);
+  return made;
 }
 
 Json read_json(const std::string& path) {

@@ -2,6 +2,7 @@
 // so that what was measured survives whatever comes next.
 #pragma once
 
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,26 @@ Json outputs(const Json& digests);
 // JSON that a person can read and a diff can show: long objects on several lines.
 std::string render(const Json& value, int depth = 0);
 
+constexpr int kForInterval = 5;  // repetitions: fewer bound nothing
+
+bool too_few(const Json& result);
+// A result without its blocks, and without intervals if it has too few repetitions: two gave such
+// as [0, 4.59].
+Json shown(const Json& result);
+
 Json read_json(const std::string& path);
+
+// A file that was cut, or is of another release, lacks what a table is made of.
+template <class Make>
+auto whole(const std::vector<std::string>& files, Make&& make) {
+  try {
+    return make();
+  } catch (const Json::exception& error) {
+    std::string names;
+    for (const std::string& file : files) names += (names.empty() ? "" : ", ") + file;
+    throw std::runtime_error(names + ": incomplete, or of another release (" + error.what() +
+                             "); measure again, or finish it by --resume");
+  }
+}
 
 }  // namespace heddle::bench

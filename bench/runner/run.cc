@@ -378,7 +378,7 @@ class Run {
     }
     result_.head()["digests"] = digests_;
     result_.head()["outputs"] = outputs(digests_);
-    say("outputs: " + result_.head()["outputs"].dump());
+    say("outputs compared");
   }
 
   // Last, since a traced process keeps its tracer.
@@ -443,7 +443,8 @@ int run_scenario(const RunOptions& options) {
                                                                      simulated, device);
   Run run(loop, options, scenario, plan.rows, no_energy.empty() ? &*energy : nullptr, result);
   if (result.head().value("finished", false) && result.repetitions_done() >= run.total()) {
-    std::cout << path << " is finished: nothing is left to measure\n\n" << markdown(result.head());
+    std::cout << path << " is finished: nothing is left to measure\n\n"
+              << table_of(result.head(), options.wide);
     return 0;
   }
   result.head()["sessions"].push_back(
@@ -472,7 +473,7 @@ int run_scenario(const RunOptions& options) {
   run.summarize();
   result.head()["sessions"].back()["wall_s"] = run.seconds();
   result.save();
-  std::cout << '\n' << markdown(result.head());
+  std::cout << '\n' << table_of(result.head(), options.wide);
   return status != 0 ? status : run.failed() ? 1 : 0;
 }
 

@@ -18,6 +18,7 @@ struct ScenarioOptions {
   std::optional<uint32_t> repetitions;
   std::optional<double> block_s;
   bool apart = false;
+  bool wide = false;  // the table that is printed
   std::string profiles;
   std::optional<uint64_t> seed;
 };

@@ -38,22 +38,24 @@ std::string value(const Json* figure) {
   return figure == nullptr ? "–" : three((*figure).at("value"));
 }
 
+// One sample has none, and fewer than kForInterval repetitions have lost theirs in shown().
 std::string interval(const Json& figure) {
-  const Json& hi = figure.at("hi");
-  return "[" + three(figure.at("lo")) + ", " + (hi.is_null() ? "∞" : three(hi)) + "]";
+  if (!figure.contains("hi") || figure["hi"].is_null()) return "–";
+  return "[" + three(figure.at("lo")) + ", " + three(figure["hi"]) + "]";
 }
 
 std::string with_interval(const Json* figure) {
-  return figure == nullptr || few(figure) ? value(figure) : value(figure) + " " + interval(*figure);
+  const std::string bounds = figure == nullptr ? "–" : interval(*figure);
+  return value(figure) + (bounds == "–" ? "" : " " + bounds);
 }
 
 // Where the value alone would say more than was measured: the interval is wider than 10 % either
 // way.
 std::string with_doubt(const Json* figure) {
-  if (figure == nullptr || !figure->contains("hi")) return value(figure);
+  if (figure == nullptr || interval(*figure) == "–") return value(figure);
   const Json &v = (*figure).at("value"), &hi = (*figure).at("hi");
-  const bool sure = v.is_number() && hi.is_number() &&
-                    hi.get<double>() - (*figure).at("lo").get<double>() <= 0.2 * v.get<double>();
+  const bool sure =
+      v.is_number() && hi.get<double>() - (*figure).at("lo").get<double>() <= 0.2 * v.get<double>();
   return sure ? value(figure) : with_interval(figure);
 }
 
@@ -226,7 +228,7 @@ std::string expectations_table(const Json& result) {
     if (e.contains("value")) {
       cells.push_back(three(e.at("value")) +
                       (e.contains("over") ? " ÷ " + word(e.at("over")) : ""));
-      cells.push_back(e.contains("lo") ? interval(e) : "–");
+      cells.push_back(interval(e));
       cells.push_back(three(e.at("bound")));
     } else {
       cells.insert(cells.end(), {word(e.at("why")), "–", "–"});
@@ -277,7 +279,7 @@ std::string expectations_brief(const std::vector<Json>& results) {
 // Every figure in `found`, however deep, by its path.
 void add_figures(const std::string& row, const std::string& path, const Json& found, Table& table) {
   if (!found.is_object()) return;
-  if (found.contains("lo")) {
+  if (found.contains("spread")) {
     return table.row({row, path, three(found.at("value")), interval(found),
                       three(found.at("spread")), found.at("n").dump()});
   }
@@ -315,7 +317,8 @@ std::string origin(const Json& result) {
          ", blocks of " + three(result.at("block_s")) + " s, " +
          (settle_s > 0 ? "policies settled for " + three(settle_s) + " s, " : "") +
          result.at("repetitions_done").dump() + " repetitions in " +
-         std::to_string(result.at("sessions").size()) + " sessions";
+         std::to_string(result.at("sessions").size()) + " sessions" +
+         (too_few(result) ? ", too few for intervals" : "");
 }
 
 // What the figures do not show, for it never ended: iterations longer than a block, and requests
@@ -352,21 +355,15 @@ std::string findings(const Json& result) {
   }
   const size_t errors = result.at("errors").size();
   if (errors > 0) text += " " + std::to_string(errors) + " errors; see the file.";
+  for (const Json& m : result.value("missing", Json::array())) {
+    text += " " + word(m.at("row")) + ": not available, " + word(m.at("why")) + ".";
+  }
   return text;
 }
 
 std::string method(const Json& result) {
-  std::string text = origin(result) + "; `" +
-                     result.at("sessions").back().at("command").get<std::string>() + "`." +
-                     findings(result);
-  for (const Json& m : result.value("missing", Json::array())) {
-    text.append(" ")
-        .append(m.at("row").get<std::string>())
-        .append(": not available, ")
-        .append(m.at("why").get<std::string>())
-        .append(".");
-  }
-  return text + "\n";
+  return origin(result) + "; `" + word(result.at("sessions").back().at("command")) + "`." +
+         findings(result) + "\n";
 }
 
 // Some papers hold their figures against time-slicing, and so do the scenarios of their pairs.
@@ -390,7 +387,8 @@ std::vector<std::string> brief_line(const Json& result, const std::vector<std::s
 
 }  // namespace
 
-std::string markdown(const Json& result, bool all) {
+std::string markdown(const Json& measured, bool all) {
+  const Json result = shown(measured);
   std::string text = "**" + result.at("name").get<std::string>() + "**";
   if (!result.at("about").get<std::string>().empty()) {
     text += ": " + result.at("about").get<std::string>();
@@ -399,10 +397,13 @@ std::string markdown(const Json& result, bool all) {
          (all ? figures_table(result) : "") + "\n" + method(result);
 }
 
-std::string brief(const std::vector<Json>& results) {
-  bool over_alone = false;
+std::string brief(const std::vector<Json>& measured) {
+  std::vector<Json> results;
+  for (const Json& result : measured) results.push_back(shown(result));
+  bool over_alone = false, bounded = false;
   std::vector<std::string> header = {""};
   for (const Json& result : results) {
+    bounded |= !too_few(result);
     for (const auto& [name, row] : result.at("figures").items()) {
       const bool alone = name.rfind("alone/", 0) == 0;
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
@@ -410,8 +411,8 @@ std::string brief(const std::vector<Json>& results) {
       if (!alone && !there) header.push_back(name);
     }
   }
-  header[0] = std::string(over_alone ? "÷ alone, median" : "Median") +
-              " over repetitions [95 % where wider than ± 10 %]";
+  header[0] = std::string(over_alone ? "÷ alone, median" : "Median") + " over repetitions" +
+              (bounded ? " [95 % where wider than ± 10 %]" : "");
   Table table(header);
   for (const Json& result : results) {
     for (const Json& job : result.at("jobs")) {
@@ -450,25 +451,13 @@ std::string brief(const std::vector<Json>& results) {
     table.row(brief_line(result, header, {"throughput", "", {"throughput_over_alone"}}));
     table.row(brief_line(result, header, {"worst p95", "", {"worst_p95_over_alone"}}));
   }
-  std::string text = table.text() + expectations_brief(results);
+  std::string text = header.size() == 1 ? "No row has a figure yet.\n" : table.text();
+  text += results.size() == 1 ? expectations_table(results[0]) : expectations_brief(results);
   for (const Json& result : results) {
     text += (&result == results.data() ? "\n- **" : "- **") + result.at("name").get<std::string>() +
             "**: " + origin(result) + "." + findings(result) + "\n";
   }
   return text;
-}
-
-// A file that was cut, or is of another release, lacks what a table is made of.
-template <class Make>
-std::string whole(const std::vector<std::string>& files, Make&& make) {
-  try {
-    return make();
-  } catch (const Json::exception& error) {
-    std::string names;
-    for (const std::string& file : files) names += (names.empty() ? "" : ", ") + file;
-    throw std::runtime_error(names + ": incomplete, or of another release (" + error.what() +
-                             "); measure again, or finish it by --resume");
-  }
 }
 
 int print_tables(const std::vector<std::string>& files, const TableStyle& style) {
@@ -485,7 +474,7 @@ int print_tables(const std::vector<std::string>& files, const TableStyle& style)
     }
     results.push_back(std::move(result));
   }
-  if (style.brief) {
+  if (!style.wide && !style.all) {
     std::cout << whole(files, [&] { return brief(results); });
     return 0;
   }

@@ -1,4 +1,5 @@
-// `heddle-bench table`: Markdown from any set of results, so that no table is typed by hand.
+// `heddle-bench table`: Markdown from any set of results, so that no table is typed by hand. Of
+// fewer repetitions than kForInterval (result.h) no table has intervals.
 #pragma once
 
 #include <string>
@@ -16,9 +17,14 @@ std::string markdown(const Json& result, bool all = false);
 // alone; what they expected and how many met it, and how each was measured.
 std::string brief(const std::vector<Json>& results);
 
+// Of one result: markdown() or brief().
+inline std::string table_of(const Json& result, bool wide) {
+  return wide ? markdown(result) : brief({result});
+}
+
 struct TableStyle {
-  bool all = false;    // markdown()'s
-  bool brief = false;  // brief() of all, instead of a table each
+  bool wide = false;  // markdown() of each, instead of brief() of all
+  bool all = false;   // its argument
 };
 int print_tables(const std::vector<std::string>& files, const TableStyle& style);
 

@@ -330,23 +330,29 @@ int print_virtual(const VirtualOptions& options) {
   const double begin = seconds_now();
   const VirtualRun run = run_virtual(options);
   const double wall_s = seconds_now() - begin;
-  std::cout << markdown(run.result) << "\n| distance from the clairvoyant policy, same path | job "
+  std::cout << table_of(run.result, options.wide)
+            << "\n| distance from the clairvoyant policy, same path | job "
             << "| row ÷ oracle [95 %] |\n| --- | --- | ---: |\n";
-  char text[96];
+  const bool bounded = run.result.at("repetitions_done") >= kForInterval;
+  const auto text = [bounded](const Figure& figure) {
+    char line[96];
+    snprintf(line, sizeof line, bounded ? "%.3f [%.3f, %.3f]" : "%.3f", figure.value, figure.lo,
+             figure.hi);
+    return std::string(line);
+  };
   for (const Distance& d : run.distances) {
-    snprintf(text, sizeof text, "%s %.3f [%.3f, %.3f]", d.metric == "mean" ? "mean JCT" : "rate",
-             d.ratio.value, d.ratio.lo, d.ratio.hi);
-    std::cout << "| " << d.row << " | " << d.job << " | " << text << " |\n";
+    std::cout << "| " << d.row << " | " << d.job << " | "
+              << (d.metric == "mean" ? "mean JCT " : "rate ") << text(d.ratio) << " |\n";
   }
   std::cout << "\n| of the GPU time that latency jobs left | batch jobs used [95 %] |\n"
             << "| --- | ---: |\n";
   for (const LeftOver& l : run.left_over) {
-    snprintf(text, sizeof text, "%.3f [%.3f, %.3f]", l.used.value, l.used.lo, l.used.hi);
-    std::cout << "| " << l.row << " | " << text << " |\n";
+    std::cout << "| " << l.row << " | " << text(l.used) << " |\n";
   }
-  snprintf(text, sizeof text, "\nSimulated: %.0f virtual s in %.1f s, %.0f x real time a thread.\n",
+  char took[96];
+  snprintf(took, sizeof took, "\nSimulated: %.0f virtual s in %.1f s, %.0f x real time a thread.\n",
            run.virtual_s, wall_s, run.virtual_s / std::max(1e-9, run.busy_s));
-  std::cout << text;
+  std::cout << took;
   return 0;
 }
 

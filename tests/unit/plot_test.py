@@ -115,7 +115,7 @@ class Plot(unittest.TestCase):
             self.assertIn(word, words)
         self.assertNotIn("alone/service", words)
         caption = " ".join(words)
-        for part in ("every figure is simulated", "commit test", "3 repetitions"):
+        for part in ("every figure is simulated", "commit test", "5 repetitions"):
             self.assertIn(part, caption)
 
     def test_marks_lie_where_the_figures_are(self):

@@ -128,9 +128,9 @@ TEST(Rows, APolicyIsHeldAgainstWhatIsFreeOnItsPath) {
 TEST(Table, AFileThatWasCutIsNamedWithWhatItLacks) {
   const std::string file = ::testing::TempDir() + "heddle-cut.json";
   std::ofstream(file) << R"({"benchmark": "scenario", "name": "pair", "figures": {}, "jobs": []})";
-  for (const bool brief : {false, true}) {
+  for (const bool wide : {false, true}) {
     TableStyle style;
-    style.brief = brief;
+    style.wide = wide;
     try {
       print_tables({file}, style);
       ADD_FAILURE() << "printed";
