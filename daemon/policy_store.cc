@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "daemon/base/json.h"
+#include "daemon/base/nearest.h"
 #include "daemon/base/owners.h"
 #include "daemon/base/read_file.h"
 #include "daemon/base/replace_file.h"
@@ -48,6 +49,16 @@ Result<std::string> read_owned(const std::string& path) {
   if (error) return policy::read_source(path);  // says what is wrong with it
   const Result<void> owned = check_owners(real);
   return owned ? policy::read_source(real.string()) : tl::unexpected<Error>(owned.error());
+}
+
+// What may be meant by a name that no policy of the directory has.
+std::string near_name(const std::string& directory, const std::string& name) {
+  std::vector<std::string> names;
+  for (const fs::path& file : policy::policy_files(directory)) names.push_back(file.stem());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string near = policy::nearest(name, known);
+  return near.empty() ? "; heddle policy list shows what there is"
+                      : "; did you mean '" + near + "'?";
 }
 
 // Of all files of a directory, in whatever order it lists them: names, times and sizes.
@@ -150,7 +161,8 @@ Result<std::string> FilePolicyStore::find(const Known& known, const std::string&
   path = policy::policy_file(path);
   std::error_code error;
   const fs::path real = fs::canonical(path, error);
-  if (error) return fail(path + ": no such policy; heddle policy list shows what there is");
+  if (error)
+    return fail(path + ": no such policy" + near_name(known.settings.directory, name_or_path));
   // /proc/PID/root leads into a container, and resolves to a path of ours.
   if (!fs::equivalent(path, real, error)) {
     return fail(path + ": leads to another file than " + real.string() + "; name one of this host");

@@ -5,6 +5,7 @@
 
 #include "daemon/base/printable_output.h"
 #include "daemon/base/version.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/doctor/probe.h"
@@ -70,11 +71,6 @@ struct Options {
   ReplayOptions replay;
   int exit_code = kOk;
 };
-
-int usage(const std::string& what) {
-  std::cerr << "heddle: " << what << "; see heddle --help\n";
-  return kUsage;
-}
 
 using Printer = void (*)(std::ostream&, const json&);
 
@@ -274,7 +270,8 @@ void add_traces(CLI::App& app, Options& o) {
   };
   add("show", "Clients, kernels, durations, gaps and waits", trace_show);
   add("export", "Clients, streams, gaps and decisions as tracks of a timeline", trace_export)
-      ->add_option("--perfetto", o.trace.perfetto, "JSON for ui.perfetto.dev or chrome://tracing")
+      ->add_option("--perfetto,out", o.trace.perfetto,
+                   "the file that it writes: JSON for ui.perfetto.dev or chrome://tracing")
       ->required();
   add("replay", "", trace_replay)->group("");  // heddle replay
   add_replay(app, o.replay, o.as_json, o.exit_code);
@@ -466,6 +463,7 @@ int main(int argc, char** argv) {
   for (int i = own + 1; i < argc; ++i) options.run.command.emplace_back(argv[i]);
   CLI::App app("heddle: shares one GPU between programs that know nothing of each other");
   app.footer(kFooter);
+  app.formatter(std::make_shared<UsageFormatter>());
   app.set_version_flag("--version", std::string("heddle ") + heddle::version_text());
   app.require_subcommand(1);
   app.add_option("--socket", options.socket, "the daemon's socket (default: HEDDLE_SOCKET)");
@@ -483,6 +481,8 @@ int main(int argc, char** argv) {
   try {
     app.parse(own, argv);
   } catch (const CLI::ParseError& error) {
+    const std::string unknown = unknown_command(app, std::span(argv + 1, argv + own));
+    if (error.get_exit_code() != 0 && !unknown.empty()) return usage(unknown, "");
     if (app.exit(error) == 0) return kOk;
     const bool left_over = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr;
     if (left_over && runs && own == argc)

@@ -46,6 +46,8 @@ std::optional<std::pair<dev_t, ino_t>> file_at(const std::string& path, int flag
 
 std::string listen_error(const std::string& path, int error) {
   const char* remedy = "check the directory and its permissions, or set [daemon] socket";
+  if (error == -EACCES)
+    remedy = "as another user than root give --socket PATH, or set XDG_RUNTIME_DIR";
   if (error == -EADDRINUSE)
     remedy = "another heddled serves it; stop that one, or set another [daemon] socket";
   if (error == -EEXIST) remedy = "a file that is no socket is in the way; remove it";

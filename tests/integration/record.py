@@ -135,7 +135,7 @@ def check_candidates(where, trace):
     assert batch(other)["candidate"]["p99_us"] < batch(other)["live"]["p99_us"], other
     assert sum(s["sooner"] for s in other["slices"]) == batch(other)["sooner"], other["slices"]
     text = heddle(where, "replay", "--trace", trace, eager).stdout
-    assert "recorded policy > candidate" in text and "UNTIL ms" in text, text
+    assert "recorded policy -> candidate" in text and "UNTIL ms" in text, text
     print(text)
     broken = where.folder / "broken.lua"
     broken.write_text(eager.read_text().replace("return RUN", "error('on purpose') return RUN"))

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "daemon/base/printable_output.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
@@ -254,6 +255,37 @@ TEST(PolicyTest, APolicyStandsForTheTestsBesideItWhichRunOnce) {
     const std::string out = ::testing::internal::GetCapturedStdout();
     EXPECT_NE(out.find("1 tests, 0 failed"), std::string::npos) << out;
   }
+}
+
+TEST(CommandLine, AWordThatIsNoCommandIsNamedWithTheNearest) {
+  CLI::App app("x");
+  app.add_option("--socket");
+  app.add_subcommand("run", "Run a program: run [...] -- CMD");
+  CLI::App* policy = app.add_subcommand("policy");
+  policy->add_subcommand("load")->add_option("name");
+  policy->add_subcommand("hidden")->group("");
+  const auto said = [&](std::vector<const char*> words) {
+    std::vector<char*> given;
+    for (const char* word : words) given.push_back(const_cast<char*>(word));
+    return unknown_command(app, given);
+  };
+  EXPECT_EQ(said({"polcy", "load"}), "no command 'polcy'; did you mean 'policy'?");
+  EXPECT_EQ(said({"--socket", "/s", "--json", "policy", "laod"}),
+            "no command 'laod'; did you mean 'load'?");
+  EXPECT_EQ(said({"zzzzzz"}), "no command 'zzzzzz'; there are: run policy");
+  EXPECT_EQ(said({"policy", "load", "mine"}), "") << "its argument";
+  EXPECT_EQ(said({"policy", "hidden"}), "");
+  EXPECT_EQ(said({"policy"}), "") << "one is missing";
+}
+
+TEST(CommandLine, UsageShowsThatAProgramFollows) {
+  CLI::App app("x");
+  app.formatter(std::make_shared<UsageFormatter>());
+  app.add_subcommand("run", "Run a program: run [...] -- CMD");
+  EXPECT_NE(app.get_subcommand("run")->help().find("run [OPTIONS] -- CMD [ARGS...]\n"),
+            std::string::npos)
+      << app.get_subcommand("run")->help();
+  EXPECT_EQ(app.help().find("-- CMD [ARGS"), std::string::npos);
 }
 
 }  // namespace

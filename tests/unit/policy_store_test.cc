@@ -74,6 +74,9 @@ TEST_F(PolicyStoreTest, PolicyOfPapersIsFoundByNameAndByThePathThatItHadBefore) 
 
   save("rule.lua", policy("mine", {}));
   EXPECT_EQ(store.load("rule", false)->name, "mine") << "one's own comes first";
+  EXPECT_NE(store.load("rul", false).error().message.find("did you mean 'rule'?"),
+            std::string::npos);
+  EXPECT_NE(store.load("zzzzzz", false).error().message.find("policy list"), std::string::npos);
 }
 
 TEST_F(PolicyStoreTest, ImportFindsWhatPapersHas) {

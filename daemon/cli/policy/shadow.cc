@@ -36,7 +36,7 @@ std::string part(const json& client, const char* what) {
 }
 
 std::string waits(const json& client, const char* quantile) {
-  return number("%.0f", client.at("live").at(quantile)) + " > " +
+  return number("%.0f", client.at("live").at(quantile)) + " -> " +
          number("%.0f", client.at("candidate").at(quantile));
 }
 
@@ -94,7 +94,7 @@ void print_shadowed_clients(std::ostream& out, const json& clients) {
     for (const char* one : {"alike", "sooner", "later", "unseen"})
       asked += c.at(one).get<uint64_t>();
     const std::string live = window_text(c.at("live_window")), mine = window_text(c.at("window"));
-    const std::string window = live == mine ? live : live + " > " + mine;
+    const std::string window = live == mine ? live : live + " -> " + mine;
     rows.push_back(
         {others
              ? "others"
@@ -116,7 +116,7 @@ void print_shadow(std::ostream& out, const json& shadow) {
   if (shadow.at("fault") != "") out << "  fault: " << printable(shadow.at("fault")) << '\n';
   for (const json& device : shadow.at("devices")) {
     out << "device " << device.at("device") << ", " << number("%.1f s", device.at("seconds"))
-        << ": launches that asked, live > candidate\n";
+        << ": launches that asked, live -> candidate\n";
     print_shadowed_clients(out, device.at("clients"));
     print_cost(out, device);
     for (const json& said : device.at("policy").value("said", json::array())) {

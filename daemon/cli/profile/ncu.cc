@@ -203,8 +203,8 @@ void add_ncu(CLI::App& profile, NcuOptions& options, const std::vector<std::stri
   });
   CLI::App* collect = profile.add_subcommand(
       "collect-metrics",
-      "Run a program (after --) under Nsight Compute, without heddle and MPS: one launch of each "
-      "configuration, clocks and caches as they are, graphs by node");
+      "Run a program under Nsight Compute, without heddle and MPS: one launch of each "
+      "configuration, clocks and caches as they are, graphs by node: collect-metrics [...] -- CMD");
   collect->add_option("--output", options.output, "the report (heddle-ncu.csv)");
   collect->add_option("--ncu", options.ncu, "where Nsight Compute is, if not in PATH");
   collect->add_option("--skip", options.skip,

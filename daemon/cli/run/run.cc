@@ -95,7 +95,13 @@ void ask_daemon(const RunOptions& options) {
     std::cerr << greeting.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
     std::cerr << "heddle: " << answer.json.value("priority_text", "") << ", rule "
-              << rule_text(answer.json) << '\n';
+              << rule_text(answer.json)
+              << (options.priority >= 0 && answer.json.value("priority", -1) > options.priority
+                      ? "; asked for Q" + std::to_string(options.priority) +
+                            ", which a rule with claim = " + std::to_string(options.priority) +
+                            " would grant"
+                      : "")
+              << '\n';
   }
   if (options.memory.empty() || options.as_json) return;
   std::cerr << "heddle: memory " << options.memory << ", held by " << hold.by

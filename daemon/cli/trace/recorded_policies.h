@@ -11,6 +11,17 @@
 
 namespace heddle::cli {
 
+// A file, or a name of the policies that are installed with this program.
+inline std::string candidate_file(const std::string& word) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (word.empty() || word.find('/') != word.npos || fs::exists(word, error)) return word;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  const fs::path file = self.parent_path().parent_path() / "share/heddle/policies" /
+                        (word.ends_with(".lua") ? word : word + ".lua");
+  return fs::exists(file, error) ? file.string() : word;
+}
+
 class RecordedPolicies {
  public:
   // `directory`: where they are; empty: where they were.

@@ -78,7 +78,7 @@ void print_decisions(std::ostream& out, const json& all) {
   out << '\n';
   for (const json& lack : all.at("lacks")) out << "  " << lack.get<std::string>() << '\n';
   for (const json& candidate : all.at("candidates")) {
-    out << "launches that asked, recorded policy > candidate\n";
+    out << "launches that asked, recorded policy -> candidate\n";
     print_shadowed_clients(out, candidate.at("clients"));
   }
   if (!all.at("slices").empty()) {
@@ -146,7 +146,7 @@ void add_replay(CLI::App& app, ReplayOptions& o, const bool& as_json, int& exit_
       "A recording under another policy; without FILE under its own: exit 1 if a complete trace "
       "decides otherwise");
   replay->add_option("--trace", o.trace, "what `heddle record` wrote")->required();
-  replay->add_option("file", o.file, "the candidate, a policy file");
+  replay->add_option("file", o.file, "the candidate, a file or the name of an installed policy");
   auto* decisions = replay->add_flag(
       "--decisions", o.decisions,
       "ask it at each recorded event, in the recorded world, and compare (what is done unless "
@@ -161,6 +161,7 @@ void add_replay(CLI::App& app, ReplayOptions& o, const bool& as_json, int& exit_
                      "where the recorded policies are, if not where they were");
   replay->callback([&] {
     o.as_json = as_json;
+    o.file = candidate_file(o.file);
     exit_code = o.in_virtual_time ? replay_virtual(o) : replay_decisions(o);
   });
 }

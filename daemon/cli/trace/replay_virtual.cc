@@ -219,7 +219,7 @@ void print_virtual(std::ostream& out, const json& all) {
     out << "  " << printable(lack.get<std::string>()) << '\n';
   std::vector<Row> rows{
       {"CLIENT", "PRIO", "RUNS", "RUN P50 us", "P99 us", "WAIT P50 us", "P99 us", "GPU ms"}};
-  std::vector<Row> times{{"CLIENT", "RUNS IN EACH TENTH, recorded > candidate"}};
+  std::vector<Row> times{{"CLIENT", "RUNS IN EACH TENTH, recorded -> candidate"}};
   for (const json& c : all.at("clients")) {
     const std::string who = c.at("id").dump() + " " + printable(c.at("name")).substr(0, 24);
     rows.push_back({who, "Q" + c.at("priority").dump(), pair_of(c, "runs"),
