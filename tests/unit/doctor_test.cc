@@ -50,8 +50,8 @@ class Doctor : public ::testing::Test {
 
   // A host on which all is well: one GPU, one client, time-sliced.
   json facts_ = json::parse(R"({
-    "version": "0.1.0", "protocol": 1, "uid": 1000,
-    "shim": {"path": "/opt/heddle/lib/heddle/libcuda.so.1", "protocol": 1},
+    "version": "1+a", "protocol": 1, "uid": 1000,
+    "shim": {"path": "/opt/heddle/lib/heddle/libcuda.so.1", "protocol": 1, "commit": "a"},
     "libc": {"version": "2.36", "obstacle": ""},
     "entry_points": {"table": 13000, "known": 674, "unknown": [], "past": []},
     "driver": {"path": "/usr/lib/x86_64-linux-gnu/libcuda.so.1", "version": 13000},
@@ -66,7 +66,7 @@ class Doctor : public ::testing::Test {
                "uid": 0, "writable": true, "directory_mode": 493, "directory_uid": 0},
     "environment": {"ld_preload": [], "system_preload": [], "disabled": false, "real_libcuda": ""},
     "daemon": {"code": 0, "error": "", "pid_here": 7,
-      "status": {"version": "0.1.0", "protocol": 1, "pid": 7, "mode": "timeslice", "bypass": false,
+      "status": {"version": "1+a", "protocol": 1, "pid": 7, "mode": "timeslice", "bypass": false,
                  "policy": {"name": "gapfill", "error": ""},
                  "devices": [{"stats": {"policy_faults": 0}}]},
       "ps": {"clients": [], "total": 1}}
@@ -371,16 +371,16 @@ TEST_F(Doctor, NamesWhoIsNotAttachedHoweverManyAre) {
 TEST_F(Doctor, ComparesVersions) {
   facts_["daemon"]["status"]["version"] = "0.2.0";
   EXPECT_EQ(finding("daemon").level, Level::kWarn);
-  facts_["daemon"]["status"]["protocol"] = 2;
+  facts_["shim"]["commit"] = "b";
+  EXPECT_TRUE(says("shim", Level::kWarn, "libcuda.so.1 is of b, this heddle is 1+a"));
+  facts_["daemon"]["status"]["protocol"] = facts_["shim"]["protocol"] = 2;
   EXPECT_EQ(finding("daemon").level, Level::kError);
-  facts_["shim"]["protocol"] = 2;
   EXPECT_EQ(finding("shim").level, Level::kError);
 }
 
 TEST_F(Doctor, WithoutADaemonSaysHowToStartIt) {
   facts_["daemon"] = {{"code", kNoDaemon}, {"error", "/s: no daemon; start heddled"}};
-  EXPECT_EQ(finding("daemon").level, Level::kError);
-  EXPECT_EQ(finding("daemon").text, "/s: no daemon");
+  EXPECT_TRUE(says("daemon", Level::kError, "/s: no daemon"));
   EXPECT_EQ(finding("daemon").remedy, "start heddled");
   EXPECT_TRUE(says("bypassed", Level::kWarn, "pid 42"));
 }

@@ -98,8 +98,12 @@ class Examination {
                  "install both from the same release");
     }
     if (!s.contains("protocol")) {
-      return add(Level::kWarn, "shim", path + ": not known whether it loads",
-                 "see what is said of the driver");
+      return add(Level::kWarn, "shim", path + ": not known whether it loads", "see driver");
+    }
+    const std::string version = facts_.at("version"), commit = s.value("commit", "an older build");
+    if (!version.ends_with("+" + commit)) {
+      return add(Level::kWarn, "shim", path + " is of " + commit + ", this heddle is " + version,
+                 "install both from the same build");
     }
     add(Level::kOk, "shim",
         path + ", loads on glibc " + facts_.at("libc").at("version").get<std::string>());

@@ -68,6 +68,9 @@ void probe_driver(json& out) {
   }
   const auto* protocol = symbol<const uint32_t>(library, "heddle_shim_protocol");
   out["shim"]["protocol"] = protocol != nullptr ? *protocol : 0;
+  if (const auto* commit = symbol<const char>(library, "heddle_shim_commit")) {
+    out["shim"]["commit"] = commit;
+  }
   int version = 0;
   const auto get_version = symbol<int(int*)>(library, "cuDriverGetVersion");
   const int result = get_version != nullptr ? get_version(&version) : -1;
