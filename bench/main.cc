@@ -92,7 +92,7 @@ Each with `n` samples and `spread`, the interquartile range of the repetitions' 
 have no intervals of fewer than five repetitions. They are brief, but for --wide.
 
 Exit status: 0 measured, all or what the budget had time for; 1 something broke, the rest was
-measured; 130 interrupted.)";
+measured; 2 bad usage; 130 interrupted.)";
 
 constexpr const char* kVirtualHelp =
     R"(Simulates a scenario in virtual time: the real scheduler core and the real policies on the model of
@@ -187,6 +187,8 @@ CLI::App* add_run(CLI::App& app, heddle::bench::RunOptions& run) {
   CLI::App* command = add_scenario(app, "run", kRunHelp, run);
   command->add_option("--device", run.device, "auto (a GPU if there is one), sim, or virtual")
       ->check(CLI::IsMember({"auto", "sim", "virtual"}));
+  command->add_flag_callback(
+      "--sim", [&run] { run.device = "sim"; }, "the same as --device sim");
   command->add_option("--json", run.json, "the result; default: the scenario's name, here")
       ->type_name("FILE");
   command
@@ -334,7 +336,11 @@ int main(int argc, char** argv) {
   agree->add_option("first", first)->type_name("A.json")->required();
   agree->add_option("second", second)->type_name("B.json")->required();
 
-  CLI11_PARSE(app, argc, argv);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
   simulation.command = run.command;
   try {

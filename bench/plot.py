@@ -137,6 +137,7 @@ def finish(figure, handles, lines, out):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     except OSError as error:
         refuse(f"{out}: cannot be written: {error.strerror}; name another --out")
+    print(out)
 
 
 def plain_log(axis, low, high):

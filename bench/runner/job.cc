@@ -110,7 +110,7 @@ void Job::read_ready() {
     if (!hinted && !speaks_by(began + kHintS)) {
       hinted = true;
       std::cerr << name_ << " has not printed `ready` in " << kHintS << " s, and is waited for "
-                << kReadyS << " s; bench/README.md has the job protocol\n";
+                << kReadyS << " s; bench/METHOD.md has the job protocol\n";
     }
     const std::string text = line(deadline);
     if (text.rfind("ready", 0) == 0) {
