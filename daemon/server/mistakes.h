@@ -13,6 +13,12 @@
 
 namespace heddle::server {
 
+// What broke.
+struct BrokenNews {
+  std::vector<uint64_t> clients;  // that are to be let go
+  bool of_all = false;            // the bypass is to be opened
+};
+
 class Mistakes {
  public:
   explicit Mistakes(Log& log) : log_(log) {}
@@ -20,12 +26,8 @@ class Mistakes {
   // An invariant does not hold: HEDDLE_CHECK_IN(mistakes, ...), and what schedulers call. May be
   // called from within a scheduler.
   void on_broken(const core::Broken& broken);
-  struct News {
-    std::vector<uint64_t> clients;  // that are to be let go
-    bool of_all = false;            // the bypass is to be opened
-  };
-  // What broke since the last call. Not from within a scheduler.
-  std::optional<News> take_news() {
+  // Since the last call. Not from within a scheduler.
+  std::optional<BrokenNews> take_news() {
     if (!news_) [[likely]]
       return std::nullopt;
     tell();
@@ -40,7 +42,7 @@ class Mistakes {
   uint64_t count_ = 0;
   std::vector<core::Broken> places_;  // one of each ...
   size_t told_ = 0;                   // ... and how many of them are in the log
-  std::optional<News> news_;
+  std::optional<BrokenNews> news_;
 };
 
 }  // namespace heddle::server

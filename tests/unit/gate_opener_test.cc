@@ -22,7 +22,6 @@ CUcontext primary = nullptr;
 CUcontext pushed = nullptr;
 bool captures = false;
 
-CUresult current(CUcontext* context) { return *context = kOwn, CUDA_SUCCESS; }
 CUresult push(CUcontext context) { return pushed = context, CUDA_SUCCESS; }
 CUresult pop(CUcontext* context) { return *context = pushed, pushed = nullptr, CUDA_SUCCESS; }
 
@@ -62,6 +61,7 @@ void* heddle_slots[kEntryCount] = {};
 RelaxedCapture::RelaxedCapture() { relaxed += mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
 RelaxedCapture::~RelaxedCapture() { --relaxed; }
 CUcontext primary_of(CUdevice) { return primary; }
+CUcontext current_context() { return kOwn; }
 bool stream_captures(StreamRef) { return captures; }
 constinit std::atomic<uint64_t> active_streams[ipc::kStreams / 64] = {};
 StreamSlot slots[24];
@@ -79,7 +79,6 @@ class GateOpener : public ::testing::Test {
     heddle_slots[kEntry_cuMemHostGetDevicePointer_v2] = reinterpret_cast<void*>(&device_pointer);
     heddle_slots[kEntry_cuStreamWaitValue32_v2] = reinterpret_cast<void*>(&wait);
     heddle_slots[kEntry_cuStreamBatchMemOp_v2] = reinterpret_cast<void*>(&batch);
-    heddle_slots[kEntry_cuCtxGetCurrent] = reinterpret_cast<void*>(&current);
     heddle_slots[kEntry_cuCtxPushCurrent_v2] = reinterpret_cast<void*>(&push);
     heddle_slots[kEntry_cuCtxPopCurrent_v2] = reinterpret_cast<void*>(&pop);
     primary = nullptr;

@@ -91,14 +91,13 @@ class Examination {
     if (const std::string obstacle = facts_.at("libc").at("obstacle"); !obstacle.empty()) {
       return add(Level::kError, "shim", obstacle, "run programs of this system without heddle");
     }
-    if (s.contains("protocol") && s.at("protocol") != facts_.at("protocol")) {
-      return add(Level::kError, "shim",
-                 path + " speaks protocol " + s.at("protocol").dump() + ", this heddle " +
-                     facts_.at("protocol").dump(),
-                 "install both from the same release");
-    }
     if (!s.contains("protocol")) {
       return add(Level::kWarn, "shim", path + ": not known whether it loads", "see driver");
+    }
+    const std::string ours = facts_.at("protocol").dump(), its = s.at("protocol").dump();
+    if (its != ours) {
+      return add(Level::kError, "shim", path + " speaks protocol " + its + ", this heddle " + ours,
+                 "install both from the same release");
     }
     const std::string version = facts_.at("version"), commit = s.value("commit", "an older build");
     if (!version.ends_with("+" + commit)) {
@@ -481,11 +480,9 @@ class Examination {
     if (path == facts_.at("shim").at("path")) return false;
     // Inside of a container: both that the CDI hook adds.
     if (path.rfind(std::string(kContainerLibraries) + "/libcuda.so", 0) == 0) return false;
-    for (const char* part :
-         {"libvgpu", "libnvshare", "libshimcuda", "libtally", "libcuda.so", "libcuda-control"}) {
-      if (path.find(part) != std::string::npos) return true;
-    }
-    return false;
+    const auto parts = {"libvgpu",  "libnvshare", "libshimcuda",
+                        "libtally", "libcuda.so", "libcuda-control"};
+    return std::ranges::any_of(parts, [&](auto part) { return path.find(part) != path.npos; });
   }
 
   const json& facts_;
