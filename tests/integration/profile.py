@@ -96,7 +96,7 @@ def check(folder):
             wait_for("client", device)
             with Recording(folder / "new.trace"):
                 wait_for("end of the stage", lambda: (device() or {}).get("profiled"))
-            assert re.search(r" yes +\S+ +\w+$", heddle("ps").stdout, re.M)
+            assert re.search(r"\bmeasured\b(?! to)", heddle("ps", "-v").stdout)
             file = wait_for("profile", lambda: list(kept.glob("lc-*.toml")))[0]
             heddle("profile", "record", "lc", folder / "now.toml")
             assert "no such client" in heddle("profile", "record", "x", folder / "y", code=1).stderr
