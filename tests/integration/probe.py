@@ -82,8 +82,9 @@ def check(where):
     done = probe(where, *fake, FAKE_BROKEN="dram")
     expect(done.returncode == 0 and "dram,blocks=66: out of luck; left out" in done.stderr, done)
     expect({n["channel"] for n in json.loads(done.stdout)["probe"]["beside"]} == {"issue"}, done)
-    refused(where, "start MPS", *fake, CUDA_MPS_PIPE_DIRECTORY=str(where.folder / "none"))
     refused(where, "the program ended too early", *fake, seconds=3)
+    where.next_gpu("turns")
+    refused(where, "start MPS", *fake, HEDDLE_SIM_MODE="timeslice")
 
 
 def main():
