@@ -126,6 +126,7 @@ Stage::Stage() {
   setenv("HEDDLE_SIM_SOCKET", at("g").c_str(), 1);
   setenv("HEDDLE_SIM_LOG", at("gpu").c_str(), 1);
   setenv("HEDDLE_SIM_MODE", "mps", 1);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "4", 1);  // as `heddle run` asks of MPS, for SM sets
   setenv("HEDDLE_SOCKET", at("s").c_str(), 1);
   setenv("HEDDLE_REAL_LIBCUDA", HEDDLE_SIM_DRIVER, 1);
 }
