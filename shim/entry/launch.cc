@@ -134,7 +134,7 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         launch.may_raise = launch.may_move = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        keep_whole_device();
+        if (value.cooperative != 0) keep_whole_device();  // as this one, it begins with an int
         break;
       default:
         break;

@@ -67,7 +67,7 @@ unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
 // The application's kernels update nodes of its graphs.
 std::atomic<bool> keeps_whole_device{false};
 
-uint32_t members_of(const Pool& pool) {
+uint32_t members_in_use(const Pool& pool) {
   return keeps_whole_device.load(std::memory_order_relaxed)
              ? 0
              : pool.members.load(std::memory_order_acquire);
@@ -75,7 +75,7 @@ uint32_t members_of(const Pool& pool) {
 
 // The smallest member that holds the set; kLanes if there is none.
 uint32_t place_of(const Pool& pool, ipc::SmSet set) {
-  const uint32_t members = members_of(pool);
+  const uint32_t members = members_in_use(pool);
   for (uint32_t place = 0; place < members; ++place) {
     if ((set - pool.sets[place].load(std::memory_order_relaxed)).empty()) return place;
   }
@@ -343,7 +343,7 @@ ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceWindow& w
 
 bool has_family(int device, CUcontext context) {
   const Pool& pool = pools[static_cast<uint32_t>(device) % ipc::kDevices];
-  return static_cast<uint32_t>(device) < ipc::kDevices && members_of(pool) != 0 &&
+  return static_cast<uint32_t>(device) < ipc::kDevices && members_in_use(pool) != 0 &&
          context == pool.primary.load(std::memory_order_relaxed);
 }
 
@@ -373,9 +373,9 @@ CUcontext context_of(int device, ipc::SmSet member) {
 bool has_lanes(const StreamSlot& slot) {
   const Pool& pool = pools[slot.device];
   const int64_t again_ns = slot.lanes_again_ns.load(std::memory_order_relaxed);
-  return members_of(pool) != 0 && slot.context == pool.primary.load(std::memory_order_relaxed) &&
-         !slot.green && slot.markable.load(std::memory_order_relaxed) &&
-         (again_ns == 0 || now_ns() >= again_ns);
+  return members_in_use(pool) != 0 &&
+         slot.context == pool.primary.load(std::memory_order_relaxed) && !slot.green &&
+         slot.markable.load(std::memory_order_relaxed) && (again_ns == 0 || now_ns() >= again_ns);
 }
 
 Detour::Detour(const Inside& in, StreamSlot& slot, StreamRef from, ipc::SmSet set)
