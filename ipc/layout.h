@@ -15,6 +15,7 @@
 
 #include "ipc/limits.h"
 #include "ipc/sm_set.h"
+#include "ipc/stop.h"
 
 namespace heddle::ipc {
 
@@ -50,7 +51,9 @@ struct alignas(64) DeviceWindow {
   std::atomic<uint64_t> memory_limit;     // of all processes of its group, 0: none
   std::atomic<uint64_t> memory_others;    // what counts of that besides this process's own use
   std::atomic<uint32_t> memory_verdict;   // a MemoryVerdict
+  std::atomic<uint32_t> stop;             // pack_stop (ipc/stop.h)
 };
+static_assert(sizeof(DeviceWindow) == 64, "later words lie in padding");
 
 // How a MemoryNeed was answered.
 enum MemoryVerdict : uint32_t {
@@ -129,6 +132,7 @@ struct ControlMemory {
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   std::atomic<uint32_t> naps;                  // this nap's number; 0: of a daemon without any
+  std::atomic<uint32_t> stop_order;            // ipc/stop.h
   DeviceWindow windows[kDevices];
   GrantSlot grants[kThreads];
   // By device. Older daemons, whose memory ends behind the first, and older shims (Attach's
@@ -146,8 +150,9 @@ struct ThreadBlock {
   std::atomic<uint64_t> ask_word;  // AskState << 32 | sequence
   std::atomic<uint32_t> dropped;   // records that found the ring full
   // Of this process on the device with this block's number, whichever thread it is:
-  std::atomic<uint64_t> memory_used;     // device memory that it holds, in bytes
-  std::atomic<uint64_t> memory_refused;  // allocations that its limit refused
+  std::atomic<uint64_t> memory_used;                    // device memory that it holds, in bytes
+  std::atomic<uint64_t> memory_refused;                 // allocations that its limit refused
+  std::atomic<uint32_t> stop_able, stop_done, stop_us;  // ipc/stop.h
   alignas(64) std::byte ask_record[kRecordBytes];
   alignas(64) std::byte ring[kRingRecords][kRecordBytes];
 };
