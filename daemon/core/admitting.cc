@@ -329,7 +329,7 @@ bool Admitting::dispatch_once() {
 void Admitting::free_stuck() {
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
-    if (w.client == nullptr || !w.at_gate()) continue;
+    if (w.client == nullptr || !w.at_gate() || w.client->work.stands) continue;
     if (!w.client->work.stuck_behind(w.stream, now_.clock)) continue;
     DispatchVerdict own;
     own.reason = Reasons::kStuck;
@@ -353,6 +353,10 @@ void Admitting::starve() {
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
+    if (w.client->work.stands) {  // its stop ends by that bound
+      starve_at_ = std::min(starve_at_, now_.clock + to_ns(kRetryUs));
+      continue;
+    }
     if (const TimeNs at = w.wanted_since + starve_ns(now_.config); now_.clock < at) {
       starve_at_ = std::min(starve_at_, at);
       continue;

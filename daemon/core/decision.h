@@ -17,6 +17,7 @@ enum class DecisionKind : uint16_t {
   kGrant,   // thread `thread` of `client` may launch what it asked for with `ask_seq`
   kWindow,  // the client's standing allowance changes
   kHint,  // kernel `kernel` is predicted to take `predicted_us`, is timed or not, and where it runs
+  kStop,  // what runs of the client stands or goes on, and for how long it has the GPU at a time
 };
 
 // Who decided, for `heddle status` and `heddle explain`.
@@ -48,6 +49,8 @@ struct Decision {
   uint8_t measure = 0;         // kHint: one in so many launches is to be timed; 0: now and then
   GroupCount size{};           // kHint: of its launches' SM sets; 0: all
   bool raised = false;         // kHint: launch_priority is for its launches
+  bool off = false;            // kStop: what runs of it stands
+  uint32_t slice_us = 0;       // kStop: how long it has the GPU at a time; 0: as the driver set it
   ipc::SmRing ring;            // kWindow: of the client's SM sets, the same all along,
   SetSizes sizes{};            // and their sizes (SmFamily); none: it has no sets
 };

@@ -52,6 +52,7 @@ enum class EventKind : uint16_t {
                // at a gate inside. It is asked for again, with the same stream_seq
   kGatesLeft,  // its gates stand open for good; its launches ask from now on
   kNodes,      // body: nodes; the kernels inside a graph, behind its kKernel and theirs
+  kStops,      // body: stop; its shim says whether it can be stopped, and what it carried out
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -183,6 +184,12 @@ struct DoneBody {
   Evidence evidence;
 };
 
+struct StopBody {
+  uint32_t able;  // an ipc::StopAble
+  bool off;       // its channels are, since the last kStop that it carried out
+  float took_us;  // that; 0: nothing new was carried out
+};
+
 struct UntoldBody {
   uint64_t launches;  // that were not told, and of which no event before has said so
   uint32_t kernel;    // kRow: the last one's, or kUnknownKernel
@@ -203,6 +210,7 @@ struct Event {
     LaunchBody launch;
     DoneBody done;
     UntoldBody untold;
+    StopBody stop;
     TermsBody terms;
   };
 

@@ -2,12 +2,13 @@
 #pragma once
 
 #include "daemon/core/admitting.h"
+#include "daemon/core/stops.h"
 
 namespace heddle::core {
 
 class Members {
  public:
-  Members(const Scene& scene, GpuTime& gpu_time, Seat& seat, Admitting& admission)
+  Members(const Scene& scene, GpuTime& gpu_time, Seat& seat, Admitting& admission, Stops& stops)
       : now_(scene.now),
         roster_(scene.roster),
         promises_(scene.promises),
@@ -16,7 +17,8 @@ class Members {
         places_(scene.places),
         gpu_time_(gpu_time),
         seat_(seat),
-        admission_(admission) {}
+        admission_(admission),
+        stops_(stops) {}
 
   void attached(const Event& event);
   void detached(Client& client);
@@ -38,6 +40,7 @@ class Members {
   GpuTime& gpu_time_;
   Seat& seat_;
   Admitting& admission_;
+  Stops& stops_;
 };
 
 }  // namespace heddle::core

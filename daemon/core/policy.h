@@ -79,6 +79,8 @@ struct ClientView {
   bool active = false;
   bool gates = false;     // it is held on the GPU; else it asks
   bool profiled = false;  // its task's measurement stage is over
+  double stopped_us = 0;  // so long in all it stood in its middle (stops.h)
+  uint64_t stops = 0;     // so often
 };
 
 // The device as policies see it (`g`).

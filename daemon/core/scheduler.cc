@@ -110,6 +110,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kRecalled:
         s.witness.recalled(*c, e);
         break;
+      case EventKind::kStops:
+        s.stops.told(*c, e.stop);
+        break;
       case EventKind::kGatesLeft:
         s.members.left_gates(*c);
         break;
@@ -122,6 +125,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   s.seat.tick();
   s.credit.revoke();
   s.admission.settle();
+  s.settle_stops();
   s.note_busy();
   const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
   if (thorough || s.stats.events % kCheckEvery == 0) s.check();
@@ -141,7 +145,7 @@ void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::mov
 TimeNs Scheduler::next_deadline() const {
   const State& s = *state_;
   return std::min({s.progress.deadline(), s.windows.deadline(), s.credit.deadline(),
-                   s.admission.deadline(), s.seat.tick_deadline()});
+                   s.admission.deadline(), s.stops.deadline(), s.seat.tick_deadline()});
 }
 
 bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
@@ -190,6 +194,7 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   }
   s.admission.ask_again_all();
   s.admission.reconsider();
+  s.settle_stops();
   s.check();
   return s.telling.decisions();
 }
@@ -201,6 +206,7 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   s.bypass = on;
   if (!on) s.kernels_dirty = true;  // nobody was asked about those that came meanwhile
   s.admission.reconsider();
+  s.settle_stops();
   return s.telling.decisions();
 }
 
@@ -238,6 +244,7 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
     c.bound.last = {};
   }
   s.admission.reconsider();
+  s.settle_stops();
   return s.telling.decisions();
 }
 

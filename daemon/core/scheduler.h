@@ -50,6 +50,7 @@ struct Config {
   bool launch_priorities = true;  // Q0..Q4 get launch priority -5..-1 under MPS
   uint32_t measure_runs = 100;    // of the measurement stage: FIKIT's T, 10 to 1000 (section 3.2)
   double measure_us = 1'000'000;  // and that these take at least: some synchronize every 0.1 ms
+  double stops_per_s = 100;       // of what runs, at most (stops.h)
 
   bool operator==(const Config&) const = default;
 };
@@ -69,6 +70,9 @@ struct Stats {
   uint64_t starved = 0;     // granted by the starvation bound
   uint64_t by_builtin = 0;  // grants that the built-in decided
   uint64_t policy_faults = 0;
+  uint64_t stops = 0;          // of what ran,
+  uint64_t stops_bounded = 0;  // and that were put off, since there were too many,
+  uint64_t stops_starved = 0;  // and that ended by the starvation bound
   // Of all clients: gaps that ended while something was in the way, and whose bound was exceeded.
   uint64_t gaps_filled = 0, bound_violations = 0;
 };

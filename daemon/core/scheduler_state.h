@@ -8,6 +8,7 @@
 #include "daemon/core/members.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/core/shadow_state.h"
+#include "daemon/core/stops.h"
 #include "daemon/core/witness.h"
 
 namespace heddle::core {
@@ -44,12 +45,16 @@ struct Scheduler::State final : Situation {
   Windows windows{*this, roster, places, ceilings_, telling, seat, sizes, progress};
   Credit credit{*this, roster, asks, promises, ceilings_, telling};
   Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
-  Members members{scene(), gpu_time, seat, admission};
+  Stops stops{*this, roster, busy_time, telling, progress};
+  Members members{scene(), gpu_time, seat, admission, stops};
   std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat
 
   void on_kernel(Client&, const KernelBody&);
   void advance(TimeNs to);  // time passes
   void note_busy();
+  void settle_stops() {  // without a policy what is long stands for whoever is more important
+    stops.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
+  }
   void check() const { core::check(*this, roster, gpu_time, asks, seat.orders().queues().all()); }
 };
 

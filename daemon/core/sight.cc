@@ -60,7 +60,9 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .work_us = c.told.work_us,
        .active = c.active,
        .gates = c.holds_on_device(),
-       .profiled = c.known.measured->profiled};
+       .profiled = c.known.measured->profiled,
+       .stopped_us = c.stop.stood_us + (c.work.stands ? to_us(now_.clock - c.stop.since) : 0),
+       .stops = c.stop.count};
   return true;
 }
 
@@ -73,7 +75,7 @@ GpuView Sight::gpu() const {
   SmSet taken;
   const int highest = roster_.highest_active();
   for (const Client* c : roster_.active()) {
-    if (c->rule.priority > highest) {
+    if (c->rule.priority > highest && !c->work.stands) {
       v.inflight_us += c->remaining_us(now_.clock) + c->standing.following_us();
       v.on_sets_us += bounds_.on_sets_us(*c);
     }

@@ -19,6 +19,7 @@ class Telling {
 
   // Of the client, now; whoever decides fills in the rest.
   Decision make(DecisionKind kind, const Client& client) const;
+  void add(const Decision& decision) { decisions_.push_back(decision); }
   void grant(const Decision& decision);
   // Under a new epoch, with which credit that was given under the one before ends.
   void window(Client& client, bool bypass);

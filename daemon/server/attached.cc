@@ -241,6 +241,11 @@ bool Client::apply(const core::Decision& d) {
                      {d.credit_us, d.epoch, set_of(d), d.launch_priority});
     return true;
   }
+  if (d.kind == core::DecisionKind::kStop) {
+    if (window_of(d.device) == nullptr) return false;
+    stop_desk_.order(*control_, device_of(d.device), {d.off, d.slice_us});
+    return false;
+  }
   if (d.kind == core::DecisionKind::kWindow) {
     ipc::DeviceWindow* const window = window_of(d.device);
     if (window == nullptr) return false;
@@ -275,6 +280,17 @@ bool Client::apply(const core::Decision& d) {
     }
   }
   return false;
+}
+
+std::optional<core::StopBody> Client::stops_on(uint8_t gpu) {
+  const size_t device = device_of(gpu);
+  if (device == identity_.gpus.size()) return std::nullopt;
+  return stop_desk_.look(*client_, device);
+}
+
+ipc::StopAble Client::can_stop(uint8_t gpu) const {
+  const size_t device = device_of(gpu);
+  return device < identity_.gpus.size() ? stop_desk_.able(device) : ipc::kStopNotSaid;
 }
 
 void Client::hold_at_gate(const Claim& claim) {

@@ -21,6 +21,7 @@
 #include "daemon/server/config.h"
 #include "daemon/server/gates.h"
 #include "daemon/server/intake.h"
+#include "daemon/server/stop_desk.h"
 #include "ipc/layout.h"
 #include "ipc/socket.h"
 
@@ -155,6 +156,9 @@ class Client {
   void over(const ipc::RecordFields& completion) {
     if (identity_.gates) gate_queue_->over(completion);
   }
+  // What its shim says of stops on that GPU, if it is new.
+  std::optional<core::StopBody> stops_on(uint8_t gpu);
+  ipc::StopAble can_stop(uint8_t gpu) const;
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);
@@ -265,6 +269,7 @@ class Client {
   SharedMemory<ipc::ClientMemory> client_;
   SharedMemory<ipc::GatePage> gates_;      // made if identity_.gates
   std::unique_ptr<GateQueue> gate_queue_;  // the same
+  StopDesk stop_desk_;
   bool left_gates_ = false, kernels_ask_ = false;
   Intake intake_;
   std::array<Cursor, ipc::kThreads> cursors_{};

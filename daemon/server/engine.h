@@ -68,6 +68,8 @@ class Engine {
     handle();
     return true;
   }
+  // What shims say of stops; true: something new.
+  bool hear_stops(core::TimeNs now);
   void tick(core::TimeNs now);
   void check_decisions(core::TimeNs now);
   void beat(core::TimeNs now);       // tells all clients that the daemon lives

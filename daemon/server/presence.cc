@@ -146,4 +146,20 @@ bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
   return true;
 }
 
+bool Presence::tell_stops(const std::vector<Client*>& clients, core::TimeNs now) {
+  bool any = false;
+  for (Client* client : clients) {
+    devices_.for_each_of(*client, [&](core::Scheduler& scheduler, uint8_t gpu) {
+      const auto said = client->stops_on(gpu);
+      if (!said) return;
+      core::Event event(core::EventKind::kStops, now, client->identity().id);
+      event.device = gpu;
+      event.stop = *said;
+      stepper_.step(scheduler, event, client);
+      any = true;
+    });
+  }
+  return any;
+}
+
 }  // namespace heddle::server

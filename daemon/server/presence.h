@@ -35,6 +35,8 @@ class Presence {
   // And of the oldest launch at each gate: a grant of one client may make the next launch of
   // another the oldest. False: there is more than fits a turn.
   bool tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
+  // What their shims say of stops; true: there is something new.
+  bool tell_stops(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const KernelMessage& message, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
   void leave(Client& client, core::TimeNs now);

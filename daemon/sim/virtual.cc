@@ -241,6 +241,8 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.kernels_ask = d.kernels_ask;
         if (c.spec.gates) set_gates(c);
         break;
+      case core::DecisionKind::kStop:
+        break;
       case core::DecisionKind::kHint:
         on_hint(c, c.kernels[d.kernel], d);
         break;

@@ -160,6 +160,11 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(e.terms.window_max_us);
       u8(e.terms.priority);
       break;
+    case EventKind::kStops:
+      varint(e.stop.able);
+      u8(e.stop.off ? 1 : 0);
+      f32(e.stop.took_us);
+      break;
     case EventKind::kDetached:
     case EventKind::kGatesLeft:
     case EventKind::kTick:
@@ -200,6 +205,10 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       zigzag(d.raised ? d.launch_priority : 0);
       varint(0);  // sizes inside a graph, once
       break;
+    case core::DecisionKind::kStop:
+      u8(d.off ? 1 : 0);
+      varint(d.slice_us);
+      break;
   }
   return finish();
 }
@@ -211,6 +220,7 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
       {"sm_total", c.sm_total.get()},
       {"mps", c.mps},
       {"switch_us", c.switch_us},
+      {"stops_per_s", c.stops_per_s},
       {"idle_us", c.idle_us},
       {"idle_us_max", c.idle_us_max},
       {"window_low_us", c.window_low_us},

@@ -228,6 +228,11 @@ void read_event(Fields& in, EventRecord& out) {
       e.terms.window_max_us = in.number<uint32_t>();
       e.terms.priority = in.u8(core::kPriorityLowest);
       return;
+    case EventKind::kStops:
+      e.stop.able = in.number<uint32_t>();
+      e.stop.off = in.u8(1) != 0;
+      e.stop.took_us = in.f32();
+      return;
     case EventKind::kDetached:
     case EventKind::kGatesLeft:
     case EventKind::kTick:
@@ -271,6 +276,10 @@ void read_decision(Fields& in, Decision& d) {
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       if (in.since(9)) in.number<uint64_t>();  // sizes inside a graph, once
       return;
+    case DecisionKind::kStop:
+      d.off = in.u8(1) != 0;
+      d.slice_us = in.number<uint32_t>();
+      return;
   }
 }
 
@@ -286,6 +295,7 @@ core::Config config_of(const json& j, uint8_t device) {
   c.window_alone_us = j.value("window_alone_us", c.window_alone_us);
   c.alone = j.value("alone", false);  // older traces have neither
   c.default_kernel_us = j.value("default_kernel_us", c.default_kernel_us);
+  c.stops_per_s = j.value("stops_per_s", c.stops_per_s);
   c.starvation_us = j.value("starvation_us", c.starvation_us);
   c.dispatch_max = j.value("dispatch_max", c.dispatch_max);
   c.fault_max = j.value("fault_max", c.fault_max);
@@ -384,12 +394,12 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kNodes)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kStops)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;
     read_event(in, record);
-  } else if (kind >= kGrant && kind <= kHint) {
+  } else if (kind >= kGrant && kind <= kStop) {
     Decision& d = out.emplace<Decision>();
     d.kind = static_cast<DecisionKind>(kind - kGrant);
     d.at = at;

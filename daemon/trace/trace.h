@@ -17,6 +17,7 @@
 //                flags: bit 0 fail_closed, bit 1 introduced, bit 2 gates
 //   kDetached, kTick, kGatesLeft  client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
+//   kStops       client able off:u8 took_us:f32
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kTerms       client share:f32 slo_ms:f32 slowdown_max:f32 slowdown_p99_max:f32 issue_max:f32
 //                l2_max:f32 dram_max:f32 window_max_us priority:u8
@@ -35,6 +36,7 @@
 //                sizes                  managed: 2 more if gates are wanted
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
 //                0: sizes inside a graph, until they went
+//   kStop        client off:u8 slice_us
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
@@ -46,7 +48,7 @@
 // Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
 // groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
 // metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint, 9 no gates, 10 none of
-// issue_max, l2_max and dram_max, 11 no kNodes, 12 no slowdown_p99_max, 13 no made_sets.
+// issue_max, l2_max and dram_max, 11 no kNodes, 12 no slowdown_p99_max, 13 no made_sets, 14 no stops.
 // A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
@@ -62,7 +64,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 14;
+inline constexpr uint16_t kVersion = 15;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.
@@ -70,6 +72,7 @@ enum Kind : uint8_t {
   kGrant = 0x20,
   kWindow = 0x21,
   kHint = 0x22,
+  kStop = 0x23,
   kDevice = 0x30,
   kPolicy = 0x31,
   kBypass = 0x32,

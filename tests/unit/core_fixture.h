@@ -26,6 +26,7 @@ class CoreTest : public ::testing::Test {
     for (const Decision& d : decisions) {
       if (d.kind == DecisionKind::kWindow) window_[d.client] = d;
       if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
+      if (d.kind == DecisionKind::kStop) stop_[d.client] = d;
       if (d.kind == DecisionKind::kHint) hint_[d.kernel] = d.predicted_us;
       if (d.kind == DecisionKind::kHint) measure_[d.kernel] = d.measure;
     }
@@ -121,6 +122,7 @@ class CoreTest : public ::testing::Test {
   std::unique_ptr<Scheduler> core_;
   TimeNs now_ = kMs;
   std::map<ClientId, Decision> window_;
+  std::map<ClientId, Decision> stop_;
   std::vector<Decision> grants_;
   std::map<uint32_t, float> hint_;
   std::map<uint32_t, uint8_t> measure_;

@@ -51,6 +51,21 @@ bool OnDevice::stuck_behind(uint16_t stream, TimeNs now) {
   return std::has_single_bit(static_cast<uint64_t>((now - oldest.since) / stuck_ns()));
 }
 
+void OnDevice::stand() {
+  stands = true;
+  outstanding.all_stopped();
+  untimed.clear();
+}
+
+void OnDevice::go_on(TimeNs stood, TimeNs now) {
+  stands = false;
+  outstanding.all_stopped();  // what came meanwhile, too
+  untimed.clear();
+  undated = {};
+  set_busy_until(busy_until + stood, now);
+  oldest.since += stood;
+}
+
 void OnDevice::follow(const Work& work) {
   if (work.posted_at >= busy_until) untimed.clear();
   set_busy_until(std::max(busy_until, work.posted_at) + to_ns(work.predicted_us), work.posted_at);
@@ -156,6 +171,12 @@ double Client::gap_left_us(TimeNs now) const {
   const double withheld_us = asking.withheld > 0 && !wants() && !busy(now) ? ceiling.owes_us() : 0;
   return std::max(withheld_us,
                   gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
+}
+
+double Client::pause_left_us(TimeNs now) const {
+  const GapEstimate* gap = gap_estimate();
+  if (busy(now) || wants() || gap == nullptr) return 0;
+  return std::max(0.0, gap->mean_us() - to_us(now - rhythm.gap_start));
 }
 
 double Client::patience_us(double idle_us, double idle_us_max) const {

@@ -11,6 +11,7 @@
 #include "daemon/core/client/on_device.h"
 #include "daemon/core/client/rhythm.h"
 #include "daemon/core/client/standing.h"
+#include "daemon/core/client/stop.h"
 #include "daemon/core/explain.h"
 #include "daemon/core/gpu_time.h"
 #include "daemon/core/tail.h"
@@ -89,6 +90,7 @@ struct Client {
   Standing standing;
   Asking asking;
   Run run;
+  Stop stop;
   Known known;
   TimeShare gpu_time;
   GapBound bound;
@@ -135,6 +137,9 @@ struct Client {
   double gap_length_us(TimeNs now) const;
   // What is left of it; or until its ceiling lets it launch.
   double gap_left_us(TimeNs now) const;
+  // What is left of it in the mean; 0 while it is busy or wants to launch, or where that is not
+  // known.
+  double pause_left_us(TimeNs now) const;
   // How long it may be silent before it counts as idle.
   double patience_us(double idle_us, double idle_us_max) const;
   const GapEstimate* gap_estimate() const {

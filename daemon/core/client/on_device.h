@@ -73,6 +73,7 @@ struct OnDevice {
   bool awaits_others = false;
   double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
   std::vector<Recalled> recalled;              // one of a stream at most
+  bool stands = false;                         // in its middle (core/stops.h)
   bool at_gate = false;                        // what comes next stands at a closed gate
   Oldest oldest;
 
@@ -80,7 +81,7 @@ struct OnDevice {
   // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
   // tell. A leased client's predicted end is believed, for its launches are never marked.
   TimeNs busy_deadline(bool leased) const {
-    if (unobserved()) return kNever;
+    if (unobserved() || stands) return kNever;
     if (awaits_others) return busy_until;
     // Who stands there waits for the gate.
     if (at_gate) {
@@ -102,6 +103,9 @@ struct OnDevice {
   }
   // Predicted time still to run.
   double remaining_us(TimeNs now, bool leased) const;
+  // Its channels go off; they are on again after so long.
+  void stand();
+  void go_on(TimeNs stood, TimeNs now);
   // A launch goes to the device, predicted to run behind all that is there.
   void follow(const Work& work);
   // What is known of launch `seq` of the stream, which goes, or goes on; nothing if it is new.

@@ -19,6 +19,10 @@ double Outstanding::until_stopped_us() const {
   return sum_us;
 }
 
+void Outstanding::all_stopped() {
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) nodes_[n].work.stopped = true;
+}
+
 bool Outstanding::add(const Work& work, Work& dropped) {
   bool made_room = false;
   if (free_ == kNone) {

@@ -28,9 +28,10 @@ struct Work {
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
   bool gated = false;       // stood at a gate: it was called before `posted_at`
+  bool stopped = false;     // in its middle (core/stops.h)
   TimeNs wanted_since = 0;  // of one with gates inside: asked for, first of all
 
-  bool resumed() const { return ran_us > 0; }  // how long it takes tells nothing
+  bool resumed() const { return ran_us > 0 || stopped; }  // how long it takes tells nothing
 };
 
 // Work of one client in posting order, completed per stream. Bounded: the oldest work is taken for
@@ -57,6 +58,7 @@ class Outstanding {
   bool any_on_all() const { return launches_ > on_sets_; }
   double longest_hold_us() const;  // of those on all SMs
   double until_stopped_us() const;
+  void all_stopped();  // Work::stopped
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);

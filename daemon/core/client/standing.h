@@ -3,9 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "daemon/core/client/stop.h"
 #include "daemon/core/policy.h"
 
 namespace heddle::core {
@@ -78,6 +80,8 @@ struct Standing {
   // What the policy chose: forget_policy.
   WindowChoice choice;
   int launch_priority = kBuiltinPriority;
+  std::optional<StopWhen> stop_when;
+  uint32_t slice_us = 0;  // ipc::StopOrder's
 
   uint32_t window_us = kWindowGated;
   uint32_t free_streams = 0;  // Decision's
@@ -97,6 +101,8 @@ struct Standing {
     choice = {};
     window_sent &= launch_priority == kBuiltinPriority;
     launch_priority = kBuiltinPriority;
+    stop_when.reset();
+    slice_us = 0;
   }
   // With a new epoch, credit that was given under the one before ends.
   void begin_epoch() {

@@ -1,0 +1,167 @@
+#include "daemon/core/stops.h"
+
+#include <algorithm>
+
+namespace heddle::core {
+namespace {
+
+// What is stopped outlasts the stop by so much, and has lasted so many times as long unless it was
+// predicted.
+constexpr double kClearly = 1.25, kLastedTimes = 2;
+// A pause is worth it if so much is left of it beside going on and stopping again.
+constexpr double kWorthUs = 1000;
+// Of the driver's call: until what runs stands, or goes on (H200: 340 of 626 µs).
+constexpr double kOfCall = 0.55;
+constexpr double kLearned = 1.0 / 8;
+// Who stood until the starvation bound goes on for such a part of it.
+constexpr double kFreePart = 0.1;
+// Who is alone below those at the top gives the GPU back sooner where it is not stopped yet. More
+// than one with short slices hold each other up.
+constexpr uint32_t kShortSliceUs = 200;
+
+}  // namespace
+
+void Stops::told(Client& c, const StopBody& b) {
+  if (b.able >= ipc::kStopAbleCount) {
+    ++now_.stats.rejected;
+    return;
+  }
+  const bool was = c.stop.able == ipc::kStopYes, is = b.able == ipc::kStopYes;
+  c.stop.able = static_cast<ipc::StopAble>(b.able);
+  able_ += is ? 1 : 0;
+  able_ -= was ? 1 : 0;
+  if (was != is) members_changed();
+  if (!is) c.stop.order = {};
+  if (b.took_us > 0) {
+    double& us = b.off ? stop_us_ : go_us_;
+    us += kLearned * (kOfCall * static_cast<double>(b.took_us) - us);
+  }
+  if (!c.work.stands || b.off || c.stop.order.off) return;
+  const TimeNs stood = now_.clock - c.stop.since;
+  c.stop.stood_us += to_us(stood);
+  c.work.go_on(stood, now_.clock);
+  c.run.stopped = true;
+  progress_.unsettle(c);
+  now_.dispatch_wanted = true;
+}
+
+void Stops::forget(const Client& c) {
+  able_ -= c.stop.able == ipc::kStopYes ? 1 : 0;
+  members_changed();
+}
+
+void Stops::settle(StopWhen builtin) {
+  look_at_ = kNever;
+  if (able_ == 0) return;
+  for (const ClientId id : roster_.ids()) {
+    Client& c = *roster_.find(id);
+    if (c.stop.able != ipc::kStopYes) continue;
+    const bool may = !now_.bypass && !now_.config.mps;
+    settle(c, may ? c.standing.stop_when.value_or(builtin) : StopWhen::kNever);
+  }
+}
+
+void Stops::settle(Client& c, StopWhen when) {
+  ipc::StopOrder next = c.stop.order;
+  if (next.off) {
+    next.off = when != StopWhen::kNever && !may_go_on(c);
+  } else {
+    next.off = is_due(c, when) && afford();
+  }
+  next.slice_us = slice_us(c, when);
+  if (next != c.stop.order) order(c, next);
+}
+
+bool Stops::is_due(Client& c, StopWhen when) {
+  const Work* const oldest = c.work.outstanding.oldest();
+  if (when == StopWhen::kNever || !roster_.busy(c.rule.priority, now_.clock)) {
+    c.stop.above_since = 0;
+    return false;
+  }
+  if (c.stop.above_since == 0) c.stop.above_since = now_.clock;
+  if (oldest == nullptr) return false;
+  if (now_.clock < c.stop.free_until) {
+    look_at(c.stop.free_until);
+    return false;
+  }
+  if (when == StopWhen::kAlways) return true;
+  if (c.work.awaits_others) return false;
+  const double left_us = to_us(std::max<TimeNs>(0, c.work.busy_until - now_.clock));
+  const double clearly_us = kClearly * stop_us_;
+  if (left_us > clearly_us && c.work.outstanding.until_stopped_us() > clearly_us) return true;
+  const TimeNs from = std::max(oldest->posted_at, c.stop.above_since);
+  const TimeNs long_at = from + to_ns(kLastedTimes * stop_us_);
+  if (now_.clock >= long_at) return true;
+  look_at(long_at);
+  return false;
+}
+
+bool Stops::may_go_on(Client& c) {
+  const TimeNs most = to_ns(now_.config.starvation_us);
+  if (now_.clock >= c.stop.since + most) {
+    c.stop.free_until = now_.clock + static_cast<TimeNs>(kFreePart * static_cast<double>(most));
+    ++now_.stats.stops_starved;
+    return true;
+  }
+  look_at(c.stop.since + most);
+  const int priority = c.rule.priority;
+  if (roster_.busy(priority, now_.clock)) return false;
+  const double worth_us = kWorthUs + go_us_ + stop_us_;
+  const double lasted_us = busy_time_.pause_us(priority);
+  const double left_us = roster_.least_above(priority, now_.clock, &Client::pause_left_us);
+  if (left_us >= worth_us || lasted_us >= worth_us) return true;
+  look_at(now_.clock + to_ns(worth_us - lasted_us));
+  return false;
+}
+
+uint32_t Stops::slice_us(const Client& c, StopWhen when) {
+  if (now_.bypass || now_.config.mps) return 0;
+  if (c.standing.slice_us != 0) return c.standing.slice_us;
+  if (when == StopWhen::kNever) return 0;
+  if (!only_below_known_) {
+    only_below_ = 0;
+    size_t below = 0;
+    const int highest = roster_.highest_attached();
+    for (const ClientId id : roster_.ids()) {
+      if (roster_.find(id)->rule.priority == highest) continue;
+      only_below_ = ++below == 1 ? id : 0;
+    }
+    only_below_known_ = true;
+  }
+  return only_below_ == c.id ? kShortSliceUs : 0;
+}
+
+bool Stops::afford() {
+  const double a_second = now_.config.stops_per_s;
+  stops_left_ =
+      std::min(a_second / 4, stops_left_ + a_second * to_us(now_.clock - stops_at_) / 1e6);
+  stops_at_ = now_.clock;
+  if (stops_left_ >= 1) {
+    stops_left_ -= 1;
+    return true;
+  }
+  ++now_.stats.stops_bounded;
+  look_at(now_.clock + to_ns(1e6 / a_second));
+  return false;
+}
+
+void Stops::order(Client& c, ipc::StopOrder next) {
+  if (next.off && !c.stop.order.off && !c.work.stands) {
+    c.stop.since = now_.clock;
+    c.stop.above_since = 0;
+    ++c.stop.count;
+    ++now_.stats.stops;
+    c.work.stand();
+    c.run.stopped = true;
+    c.rhythm.last_kernel = kUnknownKernel;  // the gap behind it is none of its own
+    c.rhythm.context.forget();
+    progress_.unsettle(c);
+  }
+  c.stop.order = next;
+  Decision d = telling_.make(DecisionKind::kStop, c);
+  d.off = next.off;
+  d.slice_us = next.slice_us;
+  telling_.add(d);
+}
+
+}  // namespace heddle::core

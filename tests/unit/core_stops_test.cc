@@ -1,0 +1,260 @@
+// What runs of a client is stopped in its middle for whoever is more important, and goes on.
+#include "tests/unit/core_fixture.h"
+
+namespace heddle::core {
+namespace {
+
+constexpr ClientId kService = 1, kBatch = 2, kThird = 3;
+constexpr double kServiceUs = 1'000, kGapUs = 5'000, kLongUs = 20'000, kShortUs = 100;
+
+class CoreStopsTest : public CoreTest {
+ protected:
+  // A service with gaps of 5 ms, and a client whose kernel takes so long.
+  void begin(double batch_us, double gap_us = kGapUs, bool mps = false) {
+    Config config;
+    config.mps = mps;
+    reset(config);
+    attach(kService, 0);
+    kernel(kService, 0, 11);
+    teach(kService, kServiceUs, gap_us);
+    attach(kBatch, 9);
+    kernel(kBatch, 0, 22);
+    say(kBatch, ipc::kStopYes);
+    now_ += 100 * kMs;
+    teach_batch(batch_us);
+  }
+
+  void teach_batch(double us) {
+    for (int i = 0; i < 10; ++i) {
+      tick(kMs);
+      ask(kBatch);
+      now_ += static_cast<TimeNs>(us * 1e3);
+      done(kBatch, static_cast<float>(us));
+    }
+    tick(10 * kMs);
+  }
+
+  void say(ClientId id, uint32_t able, bool off = false, float took_us = 0) {
+    Event e(EventKind::kStops, now_, id);
+    e.stop = {able, off, took_us};
+    step(e);
+  }
+
+  // The batch client is granted its kernel, and has run for so long as the service comes.
+  void meet(TimeNs ran) {
+    step(launch(EventKind::kAsked, kBatch, Admission::kAsk));
+    ASSERT_EQ(grants_.back().client, kBatch);
+    now_ += ran;
+    step(launch(EventKind::kPosted, kService, Admission::kLease));
+  }
+
+  void pass(TimeNs ns) {
+    now_ += ns;
+    step(Event(EventKind::kTick, now_, 0));
+  }
+
+  void service_done() {
+    Event e(EventKind::kCompleted, now_, kService);
+    e.done = {stream_seq_[kService], 0, 0, Evidence::kSynchronized};
+    step(e);
+  }
+
+  bool off(ClientId id = kBatch) { return stop_.contains(id) && stop_[id].off; }
+  ClientStatus status(ClientId id) {
+    for (const ClientStatus& c : core_->view().clients()) {
+      if (c.view.id == id) return c;
+    }
+    return {};
+  }
+};
+
+TEST_F(CoreStopsTest, WhatIsPredictedToLastStandsAtOnce) {
+  begin(kLongUs);
+  meet(kMs);
+  EXPECT_TRUE(off());
+  EXPECT_EQ(core_->stats().stops, 1u);
+}
+
+TEST_F(CoreStopsTest, WhatIsNearlyOverIsLeftToEnd) {
+  begin(kLongUs);
+  meet(static_cast<TimeNs>((kLongUs - 200) * 1e3));
+  EXPECT_FALSE(off());
+}
+
+TEST_F(CoreStopsTest, WhatIsShortIsLeftToEndUnlessItLasts) {
+  begin(kShortUs);
+  meet(10 * kUs);
+  EXPECT_FALSE(off());
+  EXPECT_LE(core_->next_deadline(), now_ + 700 * kUs);
+  pass(900 * kUs);
+  EXPECT_TRUE(off());
+}
+
+TEST_F(CoreStopsTest, ItGoesOnWhenThePauseIsPredictedToBeWorthIt) {
+  begin(kLongUs);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  now_ += kMs;
+  service_done();
+  EXPECT_FALSE(off());
+}
+
+TEST_F(CoreStopsTest, ItStandsThroughPausesThatAreTooShortAndGoesOnInOneThatLasts) {
+  begin(kLongUs, 500);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  for (int i = 0; i < 5; ++i) {
+    now_ += kMs;
+    service_done();
+    EXPECT_TRUE(off());
+    pass(500 * kUs);
+    EXPECT_TRUE(off());
+    step(launch(EventKind::kPosted, kService, Admission::kLease));
+  }
+  now_ += kMs;
+  service_done();
+  pass(2 * kMs);
+  EXPECT_FALSE(off());
+}
+
+TEST_F(CoreStopsTest, NothingIsGrantedBehindItUntilItsShimSaysThatItGoesOn) {
+  begin(kLongUs);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  step(launch(EventKind::kAsked, kBatch, Admission::kAsk, 1));
+  const size_t granted = grants_.size();
+  now_ += kMs;
+  service_done();
+  ASSERT_FALSE(off());
+  EXPECT_EQ(grants_.size(), granted);
+  now_ += 400 * kUs;
+  say(kBatch, ipc::kStopYes, false, 600);
+  now_ += 20 * kMs;
+  Event e(EventKind::kCompleted, now_, kBatch);
+  e.done = {stream_seq_[kBatch] - 1, 0, 0, Evidence::kMarker};
+  step(e);
+  pass(kMs);
+  EXPECT_GT(grants_.size(), granted);
+}
+
+TEST_F(CoreStopsTest, ItIsBusyWhileItStandsAndNothingIsLearnedOfIt) {
+  begin(kLongUs);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  const float predicted = hint_[0];
+  for (int i = 0; i < 400; ++i) pass(kMs);  // the service is busy: no word of its end
+  EXPECT_TRUE(core_->view().outlook(kBatch, now_, 0).busy);
+  service_done();
+  say(kBatch, ipc::kStopYes, false, 600);
+  now_ += 19 * kMs;
+  Event e(EventKind::kCompleted, now_, kBatch);
+  e.done = {stream_seq_[kBatch], 420'000, 0, Evidence::kMarker};
+  step(e);
+  EXPECT_NEAR(core_->view().outlook(kBatch, now_, 0).duration_us, kLongUs, kLongUs / 10);
+  EXPECT_EQ(hint_[0], predicted);
+  EXPECT_GE(status(kBatch).view.stopped_us, 400'000);
+  EXPECT_EQ(status(kBatch).view.stops, 1u);
+}
+
+TEST_F(CoreStopsTest, TheStarvationBoundEndsAStopForAStatedTime) {
+  begin(20 * kLongUs);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  int went_on_at = 0, stopped_at = 0;
+  for (int ms = 1; ms < 1300 && stopped_at == 0; ++ms) {
+    now_ += kMs;
+    step(launch(EventKind::kPosted, kService, Admission::kLease));
+    if (went_on_at == 0 && !off()) {
+      went_on_at = ms;
+      say(kBatch, ipc::kStopYes, false, 600);
+    }
+    if (went_on_at != 0 && off()) stopped_at = ms;
+  }
+  EXPECT_NEAR(went_on_at, 1000, 5);
+  EXPECT_NEAR(stopped_at - went_on_at, 100, 5);
+  EXPECT_EQ(core_->stats().stops_starved, 1u);
+}
+
+TEST_F(CoreStopsTest, WhoCannotBeStoppedIsNot) {
+  for (uint32_t able = 0; able < ipc::kStopAbleCount; ++able) {
+    begin(kLongUs);
+    say(kBatch, able);
+    stop_.clear();
+    meet(kMs);
+    EXPECT_EQ(off(), able == ipc::kStopYes) << able;
+  }
+  begin(kLongUs, kGapUs, true);
+  stop_.clear();
+  meet(kMs);
+  EXPECT_FALSE(off()) << "under MPS all clients would stand";
+}
+
+TEST_F(CoreStopsTest, WhatMeansNothingIsRejected) {
+  begin(kLongUs);
+  const uint64_t rejected = core_->stats().rejected;
+  say(kBatch, ipc::kStopAbleCount);
+  EXPECT_EQ(core_->stats().rejected, rejected + 1);
+  meet(kMs);
+  EXPECT_TRUE(off());
+}
+
+TEST_F(CoreStopsTest, WhoCannotBeStoppedAnyMoreStandsNoMore) {
+  begin(kLongUs);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  say(kBatch, ipc::kStopRefused);
+  now_ += 30 * kMs;
+  Event e(EventKind::kCompleted, now_, kBatch);
+  e.done = {stream_seq_[kBatch], 0, 0, Evidence::kMarker};
+  step(e);
+  EXPECT_FALSE(core_->view().outlook(kBatch, now_, 0).busy);
+}
+
+TEST_F(CoreStopsTest, SoManyStopsASecondAreOrderedAndNoMore) {
+  begin(kLongUs);
+  meet(100 * kUs);
+  for (int i = 0; i < 1000; ++i) {  // 1 s: a request and a pause of a millisecond in all
+    say(kBatch, ipc::kStopYes, off(), 600);
+    now_ += 500 * kUs;
+    service_done();
+    say(kBatch, ipc::kStopYes, off(), 600);
+    now_ += 500 * kUs;
+    step(launch(EventKind::kPosted, kService, Admission::kLease));
+  }
+  EXPECT_LE(core_->stats().stops, 126u);
+}
+
+TEST_F(CoreStopsTest, BypassAndAPolicyThatSaysNothingLetItGoOn) {
+  begin(kLongUs);
+  meet(kMs);
+  ASSERT_TRUE(off());
+  take(core_->set_bypass(true, now_));
+  EXPECT_FALSE(off());
+}
+
+TEST_F(CoreStopsTest, WhoIsAloneBelowHasAShortSlice) {
+  begin(kLongUs);
+  ASSERT_TRUE(stop_.contains(kBatch));
+  EXPECT_EQ(stop_[kBatch].slice_us, 200u);
+  attach(kThird, 9);
+  pass(kUs);
+  EXPECT_EQ(stop_[kBatch].slice_us, 0u);
+}
+
+TEST_F(CoreStopsTest, WhoLeavesWhileItStandsLeavesNothingBehind) {
+  begin(kLongUs);
+  meet(kMs);
+  ASSERT_TRUE(off());
+  step(Event(EventKind::kDetached, now_, kBatch));
+  attach(kBatch, 9);
+  kernel(kBatch, 0, 22);
+  stop_.clear();
+  now_ += kMs;
+  service_done();
+  pass(50 * kMs);
+  meet(kMs);
+  EXPECT_FALSE(off()) << "a new client said nothing yet";
+}
+
+}  // namespace
+}  // namespace heddle::core
