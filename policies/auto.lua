@@ -96,6 +96,8 @@ return policy {
                    doc = "most best-effort work in flight; one longer launch goes alone" },
     few_sm = { type = "int", min = 0, max = 1024, default = 64,
                doc = "SMs of best effort beside others, under MPS, half at most; 0: all or none" },
+    stop = { type = "string", default = "long",
+             doc = "time-sliced: what runs is stopped for those above: never, long, always" },
   },
   hooks = {
     enqueue = function(k, p)
@@ -103,6 +105,7 @@ return policy {
       ways.charge(state[k.priority].ways, k.by_credit_us)
       return queue.insert("be", k, k.priority)
     end,
+    client_init = function(c, p) c:stop(p.stop) end,
     client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
 
     dispatch = function(g, p)

@@ -169,8 +169,12 @@ return policy {
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
     open_us = { type = "int", min = 0, max = 20000, default = 1500,
                 doc = "under MPS: so long it need not ask where asking holds it up; 0: it must" },
+    stop = { type = "string", default = "long",
+             doc = "time-sliced: what runs is stopped for those above: never, long, always" },
   },
   hooks = {
+    client_init = function(c, p) c:stop(p.stop) end,
+
     enqueue = function(k, p)
       if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
       charge(above[k.priority], k.by_credit_us, 0)

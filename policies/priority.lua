@@ -3,7 +3,8 @@
 -- A launch runs when no more important client has work outstanding, the most important one first.
 -- Gaps are filled whatever their length, so each may delay the important client by what is in
 -- flight then; gapfill.lua looks before it fills. A launch that goes lends its thread credit. What
--- is held on the device goes on until somebody above works, and costs them a unit at most.
+-- is held on the device goes on until somebody above works, and costs them a unit at most. What runs
+-- and would last longer is stopped in its middle where that can be (time-sliced).
 queue.create("waiting")
 
 local above = import "lib/above"
@@ -13,8 +14,12 @@ return policy {
   params = {
     inflight_us = { type = "int", min = 20, max = 100000, default = 500,
                     doc = "most predicted work of less important clients in flight" },
+    stop = { type = "string", default = "long",
+             doc = "time-sliced: what runs is stopped for those above: never, long, always" },
   },
   hooks = {
+    client_init = function(c, p) c:stop(p.stop) end,
+
     enqueue = function(k, p)
       if above.has_window(k) then return nil end
       return queue.insert("waiting", k, k.priority)    -- Q0 is served first

@@ -27,6 +27,18 @@ bool Orders::set_launch_priority(ClientId id, int launch_priority) {
   return true;
 }
 
+bool Orders::set_stop(ClientId id, StopWhen when) {
+  Client* c = roster_.find(id);
+  if (c != nullptr) c->standing.stop_when = when;
+  return c != nullptr;
+}
+
+bool Orders::set_slice(ClientId id, uint32_t slice_us) {
+  Client* c = roster_.find(id);
+  if (c != nullptr) c->standing.slice_us = slice_us;
+  return c != nullptr;
+}
+
 bool Orders::resize(ClientId id) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;

@@ -15,6 +15,7 @@
 #include <string>
 #include <string_view>
 
+#include "daemon/core/client/stop.h"
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/runs.h"
@@ -92,6 +93,7 @@ struct GpuView {
   double on_sets_us = 0;   // of inflight_us, what is in nobody's way: on SM sets, under MPS
   double switch_us = 0;    // cost of letting another client in
   bool mps = false;        // false: time-sliced
+  bool stops = false;      // what runs of somebody can be stopped (stops.h)
 };
 
 // Whether a launch keeps all promises (budget.h); if not, whose account has too little for it, and
@@ -168,6 +170,11 @@ class Gpu : public World {
   // What the client's launches carry from now on, by window and by grant, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
+  // While somebody more important is at work, what runs of the client stands, or does not; until the
+  // policy says so, it does not (stops.h). False if the client is gone.
+  virtual bool set_stop(ClientId, StopWhen when) = 0;
+  // For so long it has the GPU at a time, where that is time-sliced; 0: as the driver set it.
+  virtual bool set_slice(ClientId, uint32_t slice_us) = 0;
   // The policy is asked anew (kernel_init) about each kernel of the client as it is next launched.
   // False if the client is gone.
   virtual bool resize(ClientId) = 0;

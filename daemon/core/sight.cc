@@ -83,6 +83,7 @@ GpuView Sight::gpu() const {
     v.sm_free -= std::min(v.sm_free, c->place.groups.sms_of(c->work.outstanding.sm_set() - taken));
     taken |= c->work.outstanding.sm_set();
   }
+  v.stops = !now_.config.mps && now_.stoppable > 0;
   saw_.inflight_us = static_cast<float>(v.inflight_us);
   return v;
 }

@@ -13,6 +13,7 @@ struct Situation {
   TimeNs clock = 0;
   OnBroken on_broken = abort_on_broken;
   bool stepping = false;  // within step()
+  size_t stoppable = 0;   // clients whose kernels can be stopped (stops.h)
   bool bypass = false;    // every ask is granted, and no policy is asked
   // What is to be done before the step ends, as whoever changed something says: windows may be
   // others, something may be let go, and the policy is to be asked about kernels anew.

@@ -28,8 +28,8 @@ void Stops::told(Client& c, const StopBody& b) {
   }
   const bool was = c.stop.able == ipc::kStopYes, is = b.able == ipc::kStopYes;
   c.stop.able = static_cast<ipc::StopAble>(b.able);
-  able_ += is ? 1 : 0;
-  able_ -= was ? 1 : 0;
+  now_.stoppable += is ? 1 : 0;
+  now_.stoppable -= was ? 1 : 0;
   if (was != is) members_changed();
   if (!is) c.stop.order = {};
   if (b.took_us > 0) {
@@ -46,13 +46,13 @@ void Stops::told(Client& c, const StopBody& b) {
 }
 
 void Stops::forget(const Client& c) {
-  able_ -= c.stop.able == ipc::kStopYes ? 1 : 0;
+  now_.stoppable -= c.stop.able == ipc::kStopYes ? 1 : 0;
   members_changed();
 }
 
 void Stops::settle(StopWhen builtin) {
   look_at_ = kNever;
-  if (able_ == 0) return;
+  if (now_.stoppable == 0) return;
   for (const ClientId id : roster_.ids()) {
     Client& c = *roster_.find(id);
     if (c.stop.able != ipc::kStopYes) continue;

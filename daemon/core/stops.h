@@ -46,7 +46,6 @@ class Stops {
   const BusyTime& busy_time_;
   Telling& telling_;
   Progress& progress_;
-  size_t able_ = 0;  // clients that can be stopped
   TimeNs look_at_ = kNever;
   double stop_us_ = 340, go_us_ = 355;  // as measured on an H200, then learned
   double stops_left_ = 0;               // that may be ordered now

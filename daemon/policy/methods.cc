@@ -110,6 +110,31 @@ int resize_it(lua_State* L) {
   return Session::of(L).gpu->resize(client.id) ? 0 : raise_stale(L, client);
 }
 
+// c:stop("never"), ("long"), ("always").
+int stop_it(lua_State* L) {
+  constexpr std::string_view kWhen[] = {"never", "long", "always"};
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  const std::string_view when = luaL_checkstring(L, 2);
+  const auto found = std::find(std::begin(kWhen), std::end(kWhen), when);
+  if (found == std::end(kWhen)) {
+    return luaL_error(L, "a client is stopped \"never\", \"long\" or \"always\"");
+  }
+  const auto chosen = static_cast<core::StopWhen>(found - std::begin(kWhen));
+  return Session::of(L).gpu->set_stop(client.id, chosen) ? 0 : raise_stale(L, client);
+}
+
+// c:slice(us); 0: the driver's.
+int slice_it(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  const double us = luaL_checknumber(L, 2);
+  if (us != 0 && !(us >= ipc::kSliceUsLeast && us <= ipc::kSliceUsMost)) {
+    return luaL_error(L, "a slice is %d to %d \xc2\xb5s, or 0: the driver's",
+                      static_cast<int>(ipc::kSliceUsLeast), static_cast<int>(ipc::kSliceUsMost));
+  }
+  const bool there = Session::of(L).gpu->set_slice(client.id, static_cast<uint32_t>(us));
+  return there ? 0 : raise_stale(L, client);
+}
+
 constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         true_above<&core::Gpu::busy>,
                                         true_above<&core::Gpu::comparing>,
@@ -124,7 +149,9 @@ constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         time_above<&core::Gpu::gap_length_us>,
                                         next_client,
                                         size_for,
-                                        resize_it};
+                                        resize_it,
+                                        stop_it,
+                                        slice_it};
 static_assert(std::size(kFunctions) == kMethods);
 
 }  // namespace

@@ -249,10 +249,14 @@ constexpr Field kClientFields[] = {
     {"work_us", push_client_field<&ClientView::work_us>},
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
+    {"stopped_us", push_client_field<&ClientView::stopped_us>},
+    {"stops", push_client_field<&ClientView::stops>},
     method_field<kLeaseIt>("lease"),
     method_field<kWindowIt>("window"),
     method_field<kGateIt>("gate"),
     method_field<kLaunchPriorityIs>("launch_priority"),
+    method_field<kStopIt>("stop"),
+    method_field<kSliceIt>("slice"),
     method_field<kResizeIt>("resize"),
 };
 constexpr Field kGpuFields[] = {
@@ -263,6 +267,7 @@ constexpr Field kGpuFields[] = {
     {"fenced_us", push_gpu_field<&GpuView::on_sets_us>},
     {"switch_us", push_gpu_field<&GpuView::switch_us>},
     {"mode", push_mode},
+    {"stops", push_gpu_field<&GpuView::stops>},
     {"budget", push_budget_of},
     method_field<kGapUs>("gap_us"),
     method_field<kGapLengthUs>("gap_length_us"),

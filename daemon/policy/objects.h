@@ -105,9 +105,11 @@ enum Method : size_t {
   kGapLengthUs,
   kNextClient,  // what g:clients() iterates by
   kSizeFor,
-  kResizeIt
+  kResizeIt,
+  kStopIt,
+  kSliceIt
 };
-inline constexpr size_t kMethods = kResizeIt + 1;
+inline constexpr size_t kMethods = kSliceIt + 1;
 lua_CFunction method(size_t method);
 
 // What methods begin with: the object at `index`, of this kind and this hook call, or an error.

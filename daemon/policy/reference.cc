@@ -134,6 +134,13 @@ constexpr Entry kClientDocs[] = {
     {"c.gate", "c:gate(for_us)", "", "the same as `GATE`, for good or for so long"},
     {"c.launch_priority", "c:launch_priority(n)", "",
      "what its launches carry, -5 (first) to 0; nil: the built-in's"},
+    {"c.stopped_us", nullptr, "number", "µs in all that what ran of it was stopped"},
+    {"c.stops", nullptr, "integer", "so often"},
+    {"c.stop", "c:stop(when)", "",
+     "time-sliced: what runs of it is stopped in its middle while somebody above is at work; "
+     "\"never\", \"long\": what outlasts a stop, or \"always\""},
+    {"c.slice", "c:slice(us)", "",
+     "time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it"},
     {"c.resize", "c:resize()", "", "`kernel_init` is called again for its kernels"},
 };
 
@@ -147,6 +154,7 @@ constexpr Entry kGpuDocs[] = {
      "of that, what is on SM sets under MPS, and so in nobody's way"},
     {"g.switch_us", nullptr, "number", "µs that letting another client in costs"},
     {"g.mode", nullptr, "string", "\"mps\" or \"timeslice\""},
+    {"g.stops", nullptr, "boolean", "what runs of some client can be stopped"},
     {"g.budget", nullptr, "Budget", "what those at work leave of each channel"},
     {"g.gap_us", "g:gap_us(priority)", "number",
      "least predicted remaining gap of all clients above `priority`; `math.huge` if none is "

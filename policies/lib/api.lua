@@ -93,6 +93,10 @@
 ---@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it has at least that, for so long; 0: none
 ---@field gate fun(self: Client, for_us) # the same as `GATE`, for good or for so long
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
+---@field stopped_us number # µs in all that what ran of it was stopped
+---@field stops integer # so often
+---@field stop fun(self: Client, when) # time-sliced: what runs of it is stopped in its middle while somebody above is at work; "never", "long": what outlasts a stop, or "always"
+---@field slice fun(self: Client, us) # time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
 
 ---@class Gpu
@@ -103,6 +107,7 @@
 ---@field fenced_us number # of that, what is on SM sets under MPS, and so in nobody's way
 ---@field switch_us number # µs that letting another client in costs
 ---@field mode string # "mps" or "timeslice"
+---@field stops boolean # what runs of some client can be stopped
 ---@field budget Budget # what those at work leave of each channel
 ---@field gap_us fun(self: Gpu, priority): number # least predicted remaining gap of all clients above `priority`; `math.huge` if none is active, 0 if one has work outstanding
 ---@field gap_length_us fun(self: Gpu, priority): number # the same from the gap's start

@@ -77,6 +77,14 @@ class FakeGpu : public core::Gpu {
     window_set = {id, us, for_us};
     return id <= 3;
   }
+  bool set_stop(core::ClientId id, core::StopWhen when) override {
+    stop_set = {id, when};
+    return id <= 3;
+  }
+  bool set_slice(core::ClientId id, uint32_t us) override {
+    slice_set = {id, us};
+    return id <= 3;
+  }
   bool resize(core::ClientId id) override {
     resized.push_back(id);
     return id != 99;
@@ -100,6 +108,8 @@ class FakeGpu : public core::Gpu {
   std::vector<std::multimap<double, LaunchId>> queues;
   std::tuple<core::ClientId, uint32_t, double> window_set;
   std::pair<core::ClientId, int> launch_priority_set;
+  std::pair<core::ClientId, core::StopWhen> stop_set;
+  std::pair<core::ClientId, uint32_t> slice_set;
 };
 
 }  // namespace heddle::policy

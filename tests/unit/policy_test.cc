@@ -95,6 +95,18 @@ TEST_F(PolicyTest, ALaunchPriorityThatCudaDoesNotHaveIsAnError) {
   expect_fault("error", "a launch priority is -5 (first) to 0 (last)");
 }
 
+TEST_F(PolicyTest, APolicySaysWhoIsStoppedAndForHowLongEachHasTheGpu) {
+  load(with_hooks("client_init = function(c) c:stop('long') c:slice(500) end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 2).result, HookResult::kDefault);
+  EXPECT_EQ(gpu_.stop_set, std::pair(core::ClientId{2}, core::StopWhen::kLong));
+  EXPECT_EQ(gpu_.slice_set, std::pair(core::ClientId{2}, 500u));
+  for (const char* order : {"stop()", "stop('now')", "stop(1)", "slice()", "slice(99)", "slice(-1)",
+                            "slice(0/0)", "slice(1000001)"}) {
+    load(with_hooks("client_init = function(c) c:"s + order + " end"));
+    EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault) << order;
+  }
+}
+
 TEST_F(PolicyTest, BadVerdictsAreFaults) {
   for (const char* body :
        {"return 1", "return 'RUN'", "return {}", "return LEASE", "return RUN", "return RUN, 7",

@@ -116,6 +116,9 @@ std::vector<Event> every_kind() {
   Event terms(EventKind::kTerms, 1'000'000'150'000, 3);
   terms.terms = {2.5f, 20, 500, 7, {1.25f, 1.5f}, {0.5f, 0, 1}};
   all.push_back(terms);
+  Event stops(EventKind::kStops, 1'000'000'160'000, 3);
+  stops.stop = {ipc::kStopYes, true, 626.5f};
+  all.push_back(stops);
   all.emplace_back(EventKind::kTick, 1'000'000'200'000, 0);
   all.emplace_back(EventKind::kDetached, 1'000'000'200'000, 3);
   return all;
@@ -146,7 +149,12 @@ std::vector<core::Decision> every_decision() {
   hint.kernel = 6;
   hint.predicted_us = 7.5f;
   hint.measure = 1;
-  return {grant, window, hint};
+  core::Decision stop;
+  stop.kind = core::DecisionKind::kStop;
+  stop.client = 3;
+  stop.off = true;
+  stop.slice_us = 200;
+  return {grant, window, hint, stop};
 }
 
 Record next(Reader& reader) {
