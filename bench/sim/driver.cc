@@ -56,11 +56,17 @@ Context* Thread::current() const {
 }
 
 Context* make_context(bool primary, unsigned flags) {
+  std::vector<rm::Handle> groups = make_channel_groups();
+  if (groups.empty()) return nullptr;
   auto* context = new Context;
   context->primary = primary;
   context->flags = flags;
   context->legacy = make_stream(context, 0, 0, true);
-  if (context->legacy == nullptr) return nullptr;
+  context->groups = std::move(groups);
+  if (context->legacy == nullptr) {
+    free_channel_groups(context->groups);
+    return nullptr;
+  }
   driver().contexts.push_back(context);
   return context;
 }
@@ -68,6 +74,7 @@ Context* make_context(bool primary, unsigned flags) {
 void destroy_context(Context* context) {
   while (!context->streams.empty()) destroy_stream(context->streams.back());
   release_context_memory(context);
+  free_channel_groups(context->groups);
   context->tag = 0;
   std::erase(driver().contexts, context);
 }

@@ -15,6 +15,7 @@
 
 #include "bench/sim/link.h"
 #include "bench/sim/mem_ops.h"
+#include "bench/sim/rm.h"
 #include "shim/driver/driver_api.h"
 
 #define HEDDLE_SIM_API extern "C" __attribute__((visibility("default")))
@@ -47,6 +48,7 @@ struct Context {
   unsigned flags = 0;
   Stream* legacy = nullptr;
   std::vector<Stream*> streams;  // all, the legacy one too
+  std::vector<rm::Handle> groups;
 };
 
 struct Stream {

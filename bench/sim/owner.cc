@@ -46,7 +46,7 @@ void Owner::run(int64_t linger_ns) {
     const TimeNs now = monotonic_ns();
     execute_until(now);
     if (clients_.empty() && now - empty_since_ > linger_ns) return;
-    TimeNs wake = gpu_.next_event();
+    TimeNs wake = std::min(gpu_.next_event(), next_order());
     if (clients_.empty()) wake = empty_since_ + linger_ns + 1;
     if (wake - monotonic_ns() > kSpinNs) sleep_until(wake);
   }
@@ -76,16 +76,25 @@ bool Owner::collect() {
 void Owner::execute_until(TimeNs now) {
   for (const Incoming& incoming : incoming_) {
     const TimeNs at = std::clamp<TimeNs>(incoming.command.submitted_ns, gpu_.now(), now);
-    gpu_.advance(at, notices_);
-    handle_notices();
+    advance(at);
     submit(*incoming.client, incoming.command);
   }
   incoming_.clear();
-  gpu_.advance(std::max(now, gpu_.now()), notices_);
+  advance(std::max(now, gpu_.now()));
+}
+
+void Owner::advance(TimeNs to) {
+  for (TimeNs next = next_order(); next <= to; next = next_order()) {
+    gpu_.advance(next, notices_);
+    handle_notices();
+    step_order();
+  }
+  gpu_.advance(to, notices_);
   handle_notices();
 }
 
 void Owner::submit(OwnerClient& client, const Command& command) {
+  if (command.stream == kOrders) return take_order(client, command);
   if (command.stream >= kWireStreams || command.after_stream >= kWireStreams) return;
   if (command.kind == CommandKind::kOpenStream) return open_slot(client, command);
   OwnerClient::Slot& slot = client.slot(command.stream);
@@ -101,6 +110,8 @@ void Owner::submit(OwnerClient& client, const Command& command) {
     if (command.kind == CommandKind::kMeet) op.kernel.block_ns = kMeetNs;
     if (gpu_.blocks_per_sm(op.kernel) == 0) op.kernel = {};
   }
+  // By a copy engine, whose channels are not switched off.
+  if (command.kind == CommandKind::kCopy) op.kind = OpKind::kDelay;
   const OwnerClient::Slot& after = client.slot(command.after_stream);
   if (command.after_seq > 0 && after.open) op.after = {after.model, command.after_seq + after.base};
   slot.work.push_back({command});
@@ -252,8 +263,8 @@ void Owner::admit() {
 
 void Owner::remove_dead(size_t which) {
   OwnerClient& client = *clients_[which];
-  gpu_.advance(std::max(gpu_.now(), monotonic_ns()), notices_);
-  handle_notices();
+  advance(std::max(gpu_.now(), monotonic_ns()));
+  drop_orders(client);
   gpu_.remove_client(gpu_.now(), client.index());
   for (auto& [meeting, guests] : meetings_) {
     std::erase_if(guests, [&](const Guest& guest) { return guest.client == client.index(); });

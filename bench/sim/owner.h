@@ -82,8 +82,17 @@ class Owner {
     Command command;
   };
 
+  // An order of a client: carried out at `begin`, answered at `end`.
+  struct Order {
+    OwnerClient* client;
+    Command command;
+    TimeNs begin, end;
+    bool begun = false;
+  };
+
   bool collect();
   void execute_until(TimeNs now);
+  void advance(TimeNs to);
   void submit(OwnerClient& client, const Command& command);
   void open_slot(OwnerClient& client, const Command& command);
   void finish(const Notice& notice);
@@ -92,6 +101,12 @@ class Owner {
   void meet(OwnerClient& client, const OwnerClient::Slot& slot);
   void log_kernel(OwnerClient& client, const OwnerClient::Executing& done, TimeNs end);
   void log_exit(OwnerClient& client);
+  // --- owner_orders.cc: one at a time, as the real driver's lock is over all GPUs ---
+  void take_order(OwnerClient& client, const Command& command);
+  TimeNs next_order() const;  // when one begins or ends
+  void step_order();
+  void drop_orders(const OwnerClient& client);
+
   void sleep_until(TimeNs wake);
   void admit();
   void remove_dead(size_t which);
@@ -103,6 +118,8 @@ class Owner {
   std::vector<Incoming> incoming_;
   std::vector<Notice> notices_;
   std::map<uint64_t, std::vector<Guest>> meetings_;  // those that wait for more
+  std::deque<Order> orders_;
+  TimeNs orders_end_ = 0;  // of the last one
   TimeNs empty_since_ = 0;
 };
 

@@ -20,8 +20,9 @@
 
 namespace heddle::sim {
 
-inline constexpr uint32_t kWireMagic = 0x68646c02;
+inline constexpr uint32_t kWireMagic = 0x68646c03;
 inline constexpr uint32_t kWireStreams = 1024;  // stream slots of one client
+inline constexpr uint32_t kOrders = kWireStreams;
 inline constexpr uint32_t kWireRing = 4096;     // commands, a power of two
 inline constexpr uint32_t kWireTimings = 8192;  // timing events alive at once
 inline constexpr uint32_t kWireKernels = 64;    // distinct kernel names of one client
@@ -41,6 +42,11 @@ enum class CommandKind : uint8_t {
   kFill,        // `bytes` of heap with `value`, `width` bytes wide
   kMarker,
   kMeet,  // a kernel that ends when `bytes` of them with the same `value` have started
+  // Orders of the stream kOrders, which is no stream of the model: they are carried out one at a
+  // time over all clients, and done when the call that gave one would return.
+  kSlice,  // the client's, `value` ns
+  kStop,
+  kGoOn,
 };
 
 // The GPU's one split: groups of facts::kGroupSms SMs, and one more of what is left.
@@ -86,7 +92,7 @@ struct ClientRegion {
   alignas(64) std::atomic<uint32_t> head;  // commands published
   alignas(64) std::atomic<uint32_t> tail;  // commands taken
   alignas(64) std::atomic<uint32_t> sleeping;
-  StreamWords streams[kWireStreams];
+  StreamWords streams[kWireStreams + 1];       // and kOrders
   std::atomic<int64_t> timings[kWireTimings];  // written before the stream's `done`
   std::atomic<uint32_t> names_used;
   char names[kWireKernels][64];

@@ -68,9 +68,55 @@ void GpuModel::remove_client(TimeNs at, ClientIndex client) {
   for (StreamIndex s = 0; s < streams_.size(); ++s) {
     if (streams_[s].open && streams_[s].client == client) close_stream(at, s);
   }
-  clients_[client].live = false;
+  if (clients_[client].stands) --standing_;
+  clients_[client] = {};
+  unshared_ = true;  // under MPS others may have stood with it
   if (on_gpu_ == client) on_gpu_ = kNobody;
   dirty_ = true;
+}
+
+void GpuModel::pass_to(TimeNs at) {
+  assert(at == now_ || (at > now_ && next_event() >= at));
+  if (at > now_) pass_time(at);
+  dirty_ = true;
+}
+
+void GpuModel::set_slice(TimeNs at, ClientIndex client, TimeNs slice_ns) {
+  pass_to(at);
+  clients_[client].slice_ns = slice_ns;
+  if (on_gpu_ != client) return;
+  const TimeNs begin = std::max(now_, switch_end_);
+  if (slice_end_ > begin) slice_end_ = std::min(slice_end_, begin + this->slice_ns(client));
+}
+
+void GpuModel::stop(TimeNs at, ClientIndex client) { order(at, client, true, facts::kStopNs); }
+
+void GpuModel::go_on(TimeNs at, ClientIndex client) { order(at, client, false, facts::kGoOnNs); }
+
+void GpuModel::order(TimeNs at, ClientIndex client, bool stands, TimeNs takes_ns) {
+  pass_to(at);
+  Client& c = clients_[client];
+  if (c.stands == stands) {
+    c.turns_at = kNever;
+  } else if (c.turns_at == kNever) {
+    c.turns_at = at + takes_ns;
+    turns_at_ = std::min(turns_at_, c.turns_at);
+  }
+}
+
+// Those whose time has come stand, or go on.
+void GpuModel::turn_clients() {
+  if (turns_at_ > now_) return;
+  turns_at_ = kNever;
+  for (Client& client : clients_) {
+    if (client.turns_at <= now_) {
+      client.stands = !client.stands;
+      standing_ += client.stands ? 1 : -1U;
+      client.turns_at = kNever;
+      unshared_ = true;
+    }
+    turns_at_ = std::min(turns_at_, client.turns_at);
+  }
 }
 
 StreamIndex GpuModel::open_stream(ClientIndex client, int priority) {
@@ -147,7 +193,7 @@ void GpuModel::advance(TimeNs to, std::vector<Notice>& notices) {
 }
 
 TimeNs GpuModel::find_next() const {
-  TimeNs next = kNever;
+  TimeNs next = turns_at_;
   for (StreamIndex s : active_) {
     const Stream& stream = streams_[s];
     if (stream.phase != Phase::kQueued && stream.phase_end > now_) {
@@ -165,10 +211,10 @@ TimeNs GpuModel::find_next() const {
   }
   if (config_.mode == Mode::kMps || on_gpu_ == kNobody) return next;
   if (switch_end_ > now_) next = std::min(next, switch_end_);
-  const bool contended = std::any_of(clients_.begin(), clients_.end(), [&](const Client& c) {
-    return c.kernels > 0 && &c != &clients_[on_gpu_];
-  });
-  if (contended && slice_end_ > now_) next = std::min(next, slice_end_);
+  if (slice_end_ <= now_) return next;
+  for (ClientIndex i = 0; i < clients_.size(); ++i) {
+    if (i != on_gpu_ && wants_gpu(i)) return std::min(next, slice_end_);
+  }
   return next;
 }
 
@@ -176,6 +222,7 @@ TimeNs GpuModel::find_next() const {
 void GpuModel::settle(std::vector<Notice>& notices) {
   part_waves();
   dirty_ = next_known_ = false;
+  turn_clients();
   bool again = true;
   while (again) {
     finish_cohorts(notices);
@@ -211,6 +258,7 @@ bool GpuModel::move_head(StreamIndex s, std::vector<Notice>& notices) {
   while (!idle(s)) {
     Stream& stream = streams_[s];
     const Op& op = stream.queue[stream.head].op;
+    if (op.kind != OpKind::kDelay && stands(stream.client)) return changed;
     if (stream.phase == Phase::kQueued) {
       if (!done(op.after)) return changed;
       changed = true;
@@ -282,7 +330,9 @@ void GpuModel::finish_head(StreamIndex s, std::vector<Notice>& notices) {
 
 // Nobody else wanted the GPU until `at`.
 void GpuModel::renew_slice(TimeNs at) {
-  if (slice_end_ <= at) slice_end_ += ((at - slice_end_) / config_.slice_ns + 1) * config_.slice_ns;
+  if (on_gpu_ == kNobody) return;
+  const TimeNs slice = slice_ns(on_gpu_);
+  if (slice_end_ <= at) slice_end_ += ((at - slice_end_) / slice + 1) * slice;
 }
 
 // Time-slicing: whose turn is it? A slice ends early when its client has nothing to run, and is
@@ -290,7 +340,7 @@ void GpuModel::renew_slice(TimeNs at) {
 bool GpuModel::choose_client() {
   if (config_.mode == Mode::kMps) return false;
   const auto count = static_cast<ClientIndex>(clients_.size());
-  const bool wanted = on_gpu_ != kNobody && clients_[on_gpu_].kernels > 0;
+  const bool wanted = on_gpu_ != kNobody && wants_gpu(on_gpu_);
   if (wanted) {
     if (slice_end_ < now_) renew_slice(now_);
     if (slice_end_ > now_) return false;
@@ -298,14 +348,15 @@ bool GpuModel::choose_client() {
   const ClientIndex first = on_gpu_ == kNobody ? 0 : on_gpu_ + 1;
   for (ClientIndex i = 0; i < count; ++i) {
     const ClientIndex candidate = (first + i) % count;
-    if (candidate == on_gpu_ || clients_[candidate].kernels == 0) continue;
+    if (candidate == on_gpu_ || !wants_gpu(candidate)) continue;
     on_gpu_ = candidate;
     unshared_ = true;
     switch_end_ = now_ + config_.switch_ns;
-    slice_end_ = switch_end_ + config_.slice_ns;
+    const TimeNs slice = slice_ns(candidate);
+    slice_end_ = switch_end_ + (slice < facts::kSliceLeastNs ? 0 : slice);
     return true;
   }
-  if (wanted) slice_end_ += config_.slice_ns;
+  if (wanted) slice_end_ += slice_ns(on_gpu_);
   return false;
 }
 

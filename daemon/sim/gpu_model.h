@@ -20,7 +20,8 @@
 // runs beside others. Blocks of several kernels on the same SMs slow each other
 // (KernelShape::saturation). A client may be limited to so many SMs' worth of room (MPS's active
 // thread percentage), a launch to a set of SMs (a Green Context's). Time-sliced: one client's work
-// at a time, in slices, and its blocks stop where they are when its slice ends.
+// at a time, in slices, and its blocks stop where they are when its slice ends. A client's slices
+// may have a length of their own, and a client may be stopped: its blocks stand until it goes on.
 // Not modelled: placement on individual SMs (room is summed over them, so that what others leave
 // free is taken to lie where a limited client or launch needs it), caches, clocks, power.
 #pragma once
@@ -118,6 +119,17 @@ class GpuModel {
   ClientIndex add_client(uint32_t sm_limit = 0);
   void remove_client(TimeNs at, ClientIndex client);
 
+  // Time-sliced: how long the client has the GPU while others want it, from its next slice on, and
+  // in the one that it has from `at` on at most. 0: the config's. Below facts::kSliceLeastNs it
+  // makes no progress while others want the GPU. Of `at` the same holds as in submit().
+  void set_slice(TimeNs at, ClientIndex client, TimeNs slice_ns);
+  // The client's channels are switched off, or on again, by a call that begins at `at`. Its kernels
+  // and markers stand where they are from facts::kStopNs later until facts::kGoOnNs after the other
+  // call, and others have the GPU as if alone; delays go on. The last call counts. Under MPS all
+  // clients stand while one does.
+  void stop(TimeNs at, ClientIndex client);
+  void go_on(TimeNs at, ClientIndex client);
+
   // GPU time of the client so far, now() included: while blocks of n clients run, 1/n of the time
   // is each one's, so that together they never have more than passed.
   double gpu_ns(ClientIndex client) const;
@@ -202,9 +214,12 @@ class GpuModel {
   };
   struct Client {
     bool live = false;
-    uint32_t kernels = 0;            // stream heads that launch, wait for room or run
-    Room room;                       // what it may use
-    uint32_t blocks = 0;             // that hold room, or would in its slice
+    uint32_t kernels = 0;  // stream heads that launch, wait for room or run
+    Room room;             // what it may use
+    uint32_t blocks = 0;   // that hold room, or would in its slice
+    TimeNs slice_ns = 0;   // 0: the config's
+    bool stands = false;
+    TimeNs turns_at = kNever;        // from when that is different
     double gpu_ns = 0, part_at = 0;  // up to when part_ns_ was that
   };
   struct Region {
@@ -246,7 +261,20 @@ class GpuModel {
   }
   bool choose_client();
   void renew_slice(TimeNs at);
+  TimeNs slice_ns(ClientIndex client) const {
+    return clients_[client].slice_ns > 0 ? clients_[client].slice_ns : config_.slice_ns;
+  }
+  void pass_to(TimeNs at);
+  void order(TimeNs at, ClientIndex client, bool stands, TimeNs takes_ns);
+  void turn_clients();
+  bool stands(ClientIndex client) const {
+    return config_.mode == Mode::kMps ? standing_ > 0 : clients_[client].stands;
+  }
+  bool wants_gpu(ClientIndex client) const {
+    return clients_[client].kernels > 0 && !clients_[client].stands;
+  }
   bool may_run(ClientIndex client) const {
+    if (stands(client)) return false;
     return config_.mode == Mode::kMps || (on_gpu_ == client && now_ >= switch_end_);
   }
   void share_sms();
@@ -266,7 +294,9 @@ class GpuModel {
   Room gpu_;                                        // under MPS everybody's blocks take from it too
   std::vector<Region> regions_{{kNobody, {}, {}}};  // 0 stands for all SMs
   double part_ns_ = 0;  // under MPS a clock: of n clients that have blocks, each has a part of 1/n
-  uint32_t sharers_ = 0;  // so many have
+  uint32_t sharers_ = 0;      // so many have
+  uint32_t standing_ = 0;     // clients
+  TimeNs turns_at_ = kNever;  // the earliest of theirs
   uint64_t pass_ = 0;
   bool dirty_ = false;               // a stream got work or lost it since the last advance()
   TimeNs settled_ = -1;              // advance() has done all that happens up to here

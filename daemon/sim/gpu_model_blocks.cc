@@ -252,7 +252,7 @@ void GpuModel::pass_time(TimeNs to) {
   next_known_ = false;
   const auto passed_ns = static_cast<double>(to - now_);
   if (config_.mode == Mode::kMps) {
-    if (sharers_ > 0) part_ns_ += passed_ns / sharers_;
+    if (sharers_ > 0 && standing_ == 0) part_ns_ += passed_ns / sharers_;
   } else if (on_gpu_ != kNobody && may_run(on_gpu_) && clients_[on_gpu_].blocks > 0) {
     clients_[on_gpu_].gpu_ns += passed_ns;
   }
