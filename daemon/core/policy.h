@@ -170,8 +170,8 @@ class Gpu : public World {
   // What the client's launches carry from now on, by window and by grant, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
-  // While somebody more important is at work, what runs of the client stands, or does not; until the
-  // policy says so, it does not (stops.h). False if the client is gone.
+  // While somebody more important is at work, what runs of the client stands, or does not; until
+  // the policy says so, it does not (stops.h). False if the client is gone.
   virtual bool set_stop(ClientId, StopWhen when) = 0;
   // For so long it has the GPU at a time, where that is time-sliced; 0: as the driver set it.
   virtual bool set_slice(ClientId, uint32_t slice_us) = 0;

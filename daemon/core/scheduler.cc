@@ -111,7 +111,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
         s.witness.recalled(*c, e);
         break;
       case EventKind::kStops:
-        s.stops.told(*c, e.stop);
+        s.on_stops(*c, e.stop);
         break;
       case EventKind::kGatesLeft:
         s.members.left_gates(*c);
@@ -142,11 +142,7 @@ void Scheduler::set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const U
 
 void Scheduler::set_on_broken(OnBroken on_broken) { state_->on_broken = std::move(on_broken); }
 
-TimeNs Scheduler::next_deadline() const {
-  const State& s = *state_;
-  return std::min({s.progress.deadline(), s.windows.deadline(), s.credit.deadline(),
-                   s.admission.deadline(), s.stops.deadline(), s.seat.tick_deadline()});
-}
+TimeNs Scheduler::next_deadline() const { return state_->deadline(); }
 
 bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
 Scheduler::View Scheduler::view() const { return View(*state_); }

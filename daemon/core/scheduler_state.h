@@ -1,6 +1,7 @@
 // What the Scheduler keeps: its owners, in the order in which they need each other.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 
@@ -45,15 +46,24 @@ struct Scheduler::State final : Situation {
   Windows windows{*this, roster, places, ceilings_, telling, seat, sizes, progress};
   Credit credit{*this, roster, asks, promises, ceilings_, telling};
   Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, windows, credit};
-  Stops stops{*this, roster, busy_time, telling, progress};
-  Members members{scene(), gpu_time, seat, admission, stops};
+
+ private:
+  Stops stops_{*this, roster, busy_time, telling, progress};
+
+ public:
+  Members members{scene(), gpu_time, seat, admission, stops_};
   std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat
 
   void on_kernel(Client&, const KernelBody&);
   void advance(TimeNs to);  // time passes
   void note_busy();
+  void on_stops(Client& c, const StopBody& body) { stops_.told(c, body); }
   void settle_stops() {  // without a policy what is long stands for whoever is more important
-    stops.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
+    stops_.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
+  }
+  TimeNs deadline() const {
+    return std::min({progress.deadline(), windows.deadline(), credit.deadline(),
+                     admission.deadline(), stops_.deadline(), seat.tick_deadline()});
   }
   void check() const { core::check(*this, roster, gpu_time, asks, seat.orders().queues().all()); }
 };

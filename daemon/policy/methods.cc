@@ -156,6 +156,11 @@ static_assert(std::size(kFunctions) == kMethods);
 
 }  // namespace
 
+void push_size(lua_State* L, core::SmCount sm) {
+  if (sm.get() == 0) return lua_pushnil(L);
+  lua_pushnumber(L, sm.get());
+}
+
 lua_CFunction method(size_t method) { return kFunctions[method]; }
 
 }  // namespace heddle::policy

@@ -16,11 +16,6 @@ using core::GpuView;
 using core::LaunchView;
 using ipc::KernelFacts;
 
-void push_size(lua_State* L, core::SmCount sm) {
-  if (sm.get() == 0) return lua_pushnil(L);
-  lua_pushnumber(L, sm.get());
-}
-
 namespace {
 
 constexpr const char* kKindNames[] = {"k", "kn", "c", "g", "g.budget", "p", "map"};
@@ -250,7 +245,6 @@ constexpr Field kClientFields[] = {
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
     {"stopped_us", push_client_field<&ClientView::stopped_us>},
-    {"stops", push_client_field<&ClientView::stops>},
     method_field<kLeaseIt>("lease"),
     method_field<kWindowIt>("window"),
     method_field<kGateIt>("gate"),

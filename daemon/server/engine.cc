@@ -190,12 +190,6 @@ void Engine::note_malformed(Client& client, uint64_t before) {
   }
 }
 
-bool Engine::hear_stops(core::TimeNs now) {
-  if (!presence.tell_stops(roster.managed(), now)) return false;
-  check_decisions(now);
-  return true;
-}
-
 void Engine::tick(core::TimeNs now) {
   devices.tick(now);
   check_decisions(now);

@@ -55,7 +55,9 @@ class Engine {
   // unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
   template <class Fetch>
   bool poll(core::TimeNs now, bool all, Fetch&& fetch_kernels) {
-    if (!collect(now, all)) return false;
+    const bool stops = presence.tell_stops(roster.managed(), now);
+    if (stops) check_decisions(now);
+    if (!collect(now, all)) return stops;
     const Client* fetched = nullptr;  // a client's claims lie together
     for (const Batch::Entry& entry : batch_.entries()) {
       const uint32_t kernel = batch_.claim(entry).fields.kernel;
@@ -68,8 +70,6 @@ class Engine {
     handle();
     return true;
   }
-  // What shims say of stops; true: something new.
-  bool hear_stops(core::TimeNs now);
   void tick(core::TimeNs now);
   void check_decisions(core::TimeNs now);
   void beat(core::TimeNs now);       // tells all clients that the daemon lives

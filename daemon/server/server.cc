@@ -250,7 +250,6 @@ bool Server::spin(core::TimeNs now) {
   const bool due = engine_.devices.next_deadline() <= now;
   const bool heard = engine_.poll(now, due, [this](Client& client) { poll_kernels(client); });
   if (heard && engine_.gates.news()) last_event_ = now;
-  if (engine_.hear_stops(now)) last_event_ = now;
   if (engine_.gates.due(now)) engine_.check_decisions(now);
   core::TimeNs deadline = engine_.devices.next_deadline();
   if (deadline <= now && now - last_tick_ >= kTickMinNs) {

@@ -15,7 +15,7 @@ PROJECT = {
     "daemon/base": [],
     # Pure functions: how kernels slow each other, and how many SMs one needs.
     "daemon/model": ["ipc/kernel_facts.h", "ipc/sm_set.h"],
-    "daemon/core": ["daemon/model", "ipc/kernel_facts.h", "ipc/gate_sizes.h",
+    "daemon/core": ["daemon/model", "ipc/kernel_facts.h", "ipc/gate_sizes.h", "ipc/stop.h",
                     "ipc/sm_set.h"],
     # The GPU model and virtual time; of ipc the shim's rule of which launches are told.
     "daemon/sim": ["daemon/base", "daemon/model", "daemon/core", "daemon/trace", "ipc"],
