@@ -1,0 +1,70 @@
+#include "shim/stop/hook.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+
+#include "shim/driver/import.h"
+#include "shim/link/environment.h"
+#include "shim/link/log.h"
+
+namespace heddle::shim {
+
+constinit std::atomic<Ioctl> driver_ioctl{nullptr};
+
+namespace {
+
+constinit Objects table;
+
+// It is variadic in C: on x86-64 the third argument comes the same way.
+int seen_ioctl(int fd, unsigned long request, void* argument) {
+  const int result = driver_ioctl.load(std::memory_order_acquire)(fd, request, argument);
+  if (result != 0 || _IOC_TYPE(request) != rm::kType) return result;
+  const int before = errno;
+  objects().observe(fd, request, argument);
+  errno = before;
+  return result;
+}
+
+// A library that was loaded lazily has its own stub there, which would overwrite ours.
+bool is_stub(const void* target, const void* inside) {
+  Dl_info of_target, of_library;
+  return dladdr(target, &of_target) == 0 || dladdr(inside, &of_library) == 0 ||
+         of_target.dli_fbase == of_library.dli_fbase;
+}
+
+}  // namespace
+
+Objects& objects() {
+  enum : uint32_t { kNotYet = 0, kForgetting = 1, kOwn = 2 };
+  std::atomic<uint32_t>& state = guard().objects;
+  uint32_t expected = kNotYet;
+  if (state.load(std::memory_order_acquire) == kOwn) return table;
+  if (state.compare_exchange_strong(expected, kForgetting)) {
+    table.forget();
+    state.store(kOwn, std::memory_order_release);
+  }
+  while (state.load(std::memory_order_acquire) != kOwn) sched_yield();
+  return table;
+}
+
+void watch_requests(const void* inside) {
+  // One thread alone: two could protect each other's pages. Another goes on; what it makes before
+  // the first is done is not known, and so is never stopped.
+  static constinit std::atomic<bool> begun{false};
+  if (is_set("HEDDLE_DISABLE") || is_off("HEDDLE_STOPS")) return;
+  if (inside == nullptr || !make_guard_page() || begun.exchange(true)) return;
+  constexpr size_t kPlaces = 4;
+  void** places[kPlaces];
+  const size_t found = find_imports(inside, "ioctl", places, kPlaces);
+  for (size_t i = 0; i < found && i < kPlaces; ++i) {
+    void* const target = __atomic_load_n(places[i], __ATOMIC_ACQUIRE);
+    if (is_stub(target, inside)) continue;
+    driver_ioctl.store(reinterpret_cast<Ioctl>(target), std::memory_order_release);
+    if (!replace_import(places[i], reinterpret_cast<void*>(seen_ioctl))) {
+      log_line("the driver's requests cannot be seen; its kernels cannot be stopped");
+    }
+  }
+}
+
+}  // namespace heddle::shim
