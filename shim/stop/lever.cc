@@ -127,14 +127,14 @@ Lever::Next Lever::look(const ipc::ControlMemory* control, ipc::ClientMemory* cl
     store(block.stop_us, took_us_);
     tell |= store(block.stop_done, number);
   }
-  const bool leased = wanted != StopOrder{} || in_force_ != StopOrder{} || !sure_;
+  const bool leased = wanted != StopOrder{} || in_force_ != StopOrder{} || unsure();
   return {leased ? kLeaseLookNs : kLookNs, tell};
 }
 
 bool Lever::carry_out(StopOrder order) {
   const uint32_t version = objects().version();
   const bool joined = version != seen_ && order != StopOrder{};
-  if (sure_ && order == in_force_ && !joined) return true;
+  if (order == in_force_ && !unsure() && !joined) return true;
   bool holds = false;
   if (order != StopOrder{}) {
     engaged.store(1, std::memory_order_seq_cst);
@@ -151,23 +151,22 @@ bool Lever::carry_out(StopOrder order) {
     if (++refusals_ == kRefusalsMost) objects().forbid(ipc::kStopRefused);
     if (order != StopOrder{}) change({}, false);
   }
-  if (sure_ && in_force_ == StopOrder{} && engaged.exchange(0, std::memory_order_seq_cst) != 0) {
+  if (in_force_ == StopOrder{} && !unsure() &&
+      engaged.exchange(0, std::memory_order_seq_cst) != 0) {
     ipc::futex_wake(&engaged);
   }
   return done && !holds;
 }
 
 bool Lever::change(StopOrder order, bool joined) {
-  bool done = true;
-  if (!sure_ || order.off != in_force_.off || (order.off && joined)) {
-    done = switch_channels(order.off);
+  if (unsure_off_ || order.off != in_force_.off || (order.off && joined)) {
+    unsure_off_ = !switch_channels(order.off);
   }
-  if (!sure_ || order.slice_us != in_force_.slice_us || (order.slice_us != 0 && joined)) {
-    done &= set_slices(order.slice_us);
+  if (unsure_slice_ || order.slice_us != in_force_.slice_us || (order.slice_us != 0 && joined)) {
+    unsure_slice_ = !set_slices(order.slice_us);
   }
   in_force_ = order;
-  sure_ = done;
-  return done;
+  return !unsure();
 }
 
 namespace {

@@ -28,11 +28,12 @@ class Lever {
  private:
   bool carry_out(ipc::StopOrder order);
   bool change(ipc::StopOrder order, bool joined);
+  bool unsure() const { return unsure_off_ || unsure_slice_; }
 
   ipc::StopOrder in_force_{};
-  bool sure_ = true;       // the driver did all of that
-  uint32_t seen_ = 0;      // the objects' version at the time
-  uint32_t refusals_ = 0;  // in a row
+  bool unsure_off_ = false, unsure_slice_ = false;  // the driver refused some of that
+  uint32_t seen_ = 0;                               // the objects' version at the time
+  uint32_t refusals_ = 0;                           // in a row
   uint32_t took_us_ = 0;
 };
 
