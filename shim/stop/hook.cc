@@ -7,6 +7,7 @@
 #include "shim/driver/import.h"
 #include "shim/link/environment.h"
 #include "shim/link/log.h"
+#include "shim/stop/lever.h"
 
 namespace heddle::shim {
 
@@ -21,7 +22,9 @@ int seen_ioctl(int fd, unsigned long request, void* argument) {
   const int result = driver_ioctl.load(std::memory_order_acquire)(fd, request, argument);
   if (result != 0 || _IOC_TYPE(request) != rm::kType) return result;
   const int before = errno;
+  const uint32_t version = objects().version();
   objects().observe(fd, request, argument);
+  if (objects().version() != version) wake_idle_lever();
   errno = before;
   return result;
 }

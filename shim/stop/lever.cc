@@ -33,13 +33,13 @@ constinit std::atomic<bool> traced{false};
 // ---- requests -----------------------------------------------------------------------------------
 
 // True where the object's client is gone, too: there is nothing left to change.
-bool ask(const Objects::Target& target, uint32_t command, void* parameters, uint32_t size) {
+bool ask(const Objects::Target& target, uint32_t command, void* parameters, uint32_t bytes) {
   if (file_id(target.fd) != target.file) {
     objects().lose_client(target.client);
     return true;
   }
   rm::Control control{
-      target.client, target.object, command, 0, reinterpret_cast<uint64_t>(parameters), size, ~0u};
+      target.client, target.object, command, 0, reinterpret_cast<uint64_t>(parameters), bytes, ~0u};
   const Ioctl request = driver_ioctl.load(std::memory_order_acquire);
   return request(target.fd, rm::request_of<rm::Control>(rm::kControl), &control) == 0 &&
          control.status == 0;
@@ -264,6 +264,10 @@ void wake_lever() {
   changes.fetch_add(1, std::memory_order_release);
   ipc::futex_wake(&changes);
   if (const void* const word = waits_at.load(std::memory_order_relaxed)) ipc::futex_wake(word);
+}
+
+void wake_idle_lever() {
+  if (engaged.load(std::memory_order_relaxed) == 0) wake_lever();
 }
 
 bool lever_inside(const Session& session) {

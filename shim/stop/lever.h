@@ -44,6 +44,9 @@ class Lever {
 void lever_attached(Session& session);
 // By the helper, once the session is no longer current. It may be unmapped when the lever has left.
 void wake_lever();
+// Behind a change of the objects. What is made while others are off joins at its next look, all at
+// once: each request takes the lock of all GPUs.
+void wake_idle_lever();
 bool lever_inside(const Session& session);
 // By the helper, now and then: a debugger's or checker's process is not stopped.
 void look_for_tracer(int64_t now_ns);

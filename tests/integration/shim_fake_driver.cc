@@ -156,7 +156,10 @@ FAKE CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 FAKE CUresult cuCtxGetDevice(int* device) {
   return *device = static_cast<int>(current - 1), refused_without_context();
 }
-FAKE CUresult cuCtxDestroy_v2(CUcontext) { return fake_capturing = 0, CUDA_SUCCESS; }
+FAKE CUresult cuCtxDestroy_v2(CUcontext) {
+  end_objects();
+  return fake_capturing = 0, CUDA_SUCCESS;
+}
 FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
   ++fake_primary;
   return *context = handle_of(1), CUDA_SUCCESS;
