@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include <utility>
+
 namespace heddle::shim {
 namespace {
 
@@ -124,7 +126,7 @@ void Objects::controlled(const rm::Control& done) {
     return;
   }
   group->slice_us = copy<rm::Timeslice>(reinterpret_cast<const void*>(done.parameters)).us;
-  version_.fetch_add(1, std::memory_order_release);
+  changed(group->kind);
 }
 
 // Most are of memory, between clients of the driver's own.
@@ -161,8 +163,7 @@ void Objects::add(const Object& added) {
   for (Object& object : objects_) {
     if (object.kind != Kind::kNone) continue;
     object = added;
-    version_.fetch_add(1, std::memory_order_release);
-    return;
+    return changed(added.kind);
   }
   end(ipc::kStopTooMany);
 }
@@ -171,8 +172,7 @@ void Objects::add(const Object& added) {
 void Objects::drop(rm::Handle client, rm::Handle handle) {
   Object* const dropped = find(client, handle);
   if (dropped == nullptr) return;
-  *dropped = {};
-  version_.fetch_add(1, std::memory_order_release);
+  changed(std::exchange(*dropped, {}).kind);
   for (const Object& object : objects_) {
     if (object.kind != Kind::kNone && object.client == client && object.parent == handle) {
       drop(client, object.handle);
@@ -183,7 +183,11 @@ void Objects::drop(rm::Handle client, rm::Handle handle) {
 void Objects::end(ipc::StopAble reason) {
   if (never_ != ipc::kStopNotSaid) return;
   never_ = reason;
-  version_.fetch_add(1, std::memory_order_release);
+  changed(Kind::kGroup);
+}
+
+void Objects::changed(Kind kind) {
+  if (kind >= Kind::kSubdevice) version_.fetch_add(1, std::memory_order_release);
 }
 
 // Among the first `before` objects.

@@ -50,7 +50,8 @@ class Objects {
   void forget();  // in a forked child
 
  private:
-  enum class Kind : uint8_t { kNone, kClient, kDevice, kSubdevice, kOtherGroup, kGroup, kChannel };
+  // Stops concern the last three.
+  enum class Kind : uint8_t { kNone, kClient, kDevice, kOtherGroup, kSubdevice, kGroup, kChannel };
   struct Object {
     Kind kind;
     rm::Handle client, parent, handle;
@@ -71,6 +72,7 @@ class Objects {
   void add(const Object& object);
   void drop(rm::Handle client, rm::Handle handle);
   void end(ipc::StopAble reason);
+  void changed(Kind kind);
   bool has_subdevice(const Object& object, size_t before);
   Target target(const Object& object);
 

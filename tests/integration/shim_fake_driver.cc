@@ -164,8 +164,11 @@ FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
   ++fake_primary;
   return *context = handle_of(1), CUDA_SUCCESS;
 }
-FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) { return --fake_primary, CUDA_SUCCESS; }
-FAKE CUresult cuDevicePrimaryCtxReset_v2(int) { return CUDA_SUCCESS; }
+FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) {
+  if (--fake_primary == 0) end_objects();
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuDevicePrimaryCtxReset_v2(int) { return end_objects(), CUDA_SUCCESS; }
 FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   *flags = 0;
   return *active = fake_primary > 0, CUDA_SUCCESS;

@@ -72,6 +72,9 @@ int main() {
   const auto init = reinterpret_cast<CUresult (*)(unsigned)>(dlsym(shim, "cuInit"));
   const auto destroy = reinterpret_cast<CUresult (*)(CUcontext)>(dlsym(shim, "cuCtxDestroy_v2"));
   const auto context = reinterpret_cast<CUcontext>(16);
+  const auto of_device = [&](const char* name) {
+    return reinterpret_cast<CUresult (*)(CUdevice)>(dlsym(shim, name))(0);
+  };
   char line[64], word[32];
   while (fgets(line, sizeof line, stdin) != nullptr) {
     int number = 0, result = -1;
@@ -83,8 +86,16 @@ int main() {
       result = reinterpret_cast<int (*)(int)>(dlsym(fake, "fake_make_context"))(number);
     } else if (strcmp(word, "off") == 0) {
       result = off_now();
-    } else if (strcmp(word, "destroy") == 0) {
+    } else if (strcmp(word, "retain") == 0) {
+      CUcontext primary;
+      result = reinterpret_cast<CUresult (*)(CUcontext*, CUdevice)>(
+          dlsym(shim, "cuDevicePrimaryCtxRetain"))(&primary, 0);
+    } else if (strcmp(word, "destroy") == 0) {  // how many were off when the driver did it
       result = destroy(context) == CUDA_SUCCESS ? off_at_end : -1;
+    } else if (strcmp(word, "reset") == 0) {
+      result = of_device("cuDevicePrimaryCtxReset_v2") == CUDA_SUCCESS ? off_at_end : -1;
+    } else if (strcmp(word, "release") == 0) {
+      result = of_device("cuDevicePrimaryCtxRelease_v2") == CUDA_SUCCESS ? off_at_end : -1;
     } else if (strcmp(word, "fork") == 0) {  // how often the child switches channels
       const int before = switched;
       const pid_t child = fork();

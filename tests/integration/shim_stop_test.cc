@@ -94,12 +94,16 @@ TEST_F(ShimStops, LetsGoWhenTheDaemonStandsStillOrEnds) {
 }
 
 TEST_F(ShimStops, LetsGoBeforeAContextEnds) {
-  Stoppable app(with());
-  begin(app);
-  order({true, 0});
-  EXPECT_TRUE(becomes(app, "2"));
-  EXPECT_EQ(app("destroy"), "0");
-  EXPECT_TRUE(says(ipc::kStopNoChannels));
+  for (const char* const end : {"destroy", "reset", "release"}) {
+    Stoppable app(with());
+    begin(app);
+    EXPECT_EQ(app("retain"), "0");
+    order({true, 0});
+    EXPECT_TRUE(becomes(app, "2"));
+    EXPECT_EQ(app(end), "0") << end;
+    EXPECT_TRUE(says(ipc::kStopNoChannels)) << end;
+    daemon_.hang_up();
+  }
 }
 
 TEST_F(ShimStops, LetsGoAtExit) {
