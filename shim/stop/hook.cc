@@ -1,6 +1,5 @@
 #include "shim/stop/hook.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <sched.h>
 
@@ -29,11 +28,13 @@ int seen_ioctl(int fd, unsigned long request, void* argument) {
   return result;
 }
 
-// A library that was loaded lazily has its own stub there, which would overwrite ours.
-bool is_stub(const void* target, const void* inside) {
-  Dl_info of_target, of_library;
-  return dladdr(target, &of_target) == 0 || dladdr(inside, &of_library) == 0 ||
-         of_target.dli_fbase == of_library.dli_fbase;
+// What stands there. A library that is bound lazily has a stub of its own there, which would
+// overwrite ours later; once called, without a descriptor, it has put the function there.
+Ioctl bound(void** place) {
+  const int before = errno;
+  reinterpret_cast<Ioctl>(__atomic_load_n(place, __ATOMIC_ACQUIRE))(-1, 0, nullptr);
+  errno = before;
+  return reinterpret_cast<Ioctl>(__atomic_load_n(place, __ATOMIC_ACQUIRE));
 }
 
 }  // namespace
@@ -61,9 +62,7 @@ void watch_requests(const void* inside) {
   void** places[kPlaces];
   const size_t found = find_imports(inside, "ioctl", places, kPlaces);
   for (size_t i = 0; i < found && i < kPlaces; ++i) {
-    void* const target = __atomic_load_n(places[i], __ATOMIC_ACQUIRE);
-    if (is_stub(target, inside)) continue;
-    driver_ioctl.store(reinterpret_cast<Ioctl>(target), std::memory_order_release);
+    driver_ioctl.store(bound(places[i]), std::memory_order_release);
     if (!replace_import(places[i], reinterpret_cast<void*>(seen_ioctl))) {
       log_line("the driver's requests cannot be seen; its kernels cannot be stopped");
     }

@@ -67,6 +67,7 @@ extern "C" int ioctl(int file, unsigned long request, ...) noexcept {
 int main() {
   setvbuf(stdout, nullptr, _IOLBF, 0);
   atexit([] { printf("%d\n", off_now()); });  // behind what comes later
+  if (getenv("LOADED_BEFORE") != nullptr) dlopen(getenv("HEDDLE_REAL_LIBCUDA"), RTLD_LAZY);
   void* const shim = dlopen("libcuda.so.1", RTLD_NOW);
   if (shim == nullptr) return 2;
   const auto init = reinterpret_cast<CUresult (*)(unsigned)>(dlsym(shim, "cuInit"));

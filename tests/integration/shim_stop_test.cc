@@ -75,6 +75,15 @@ TEST_F(ShimStops, AProgramIsStoppedAndGoesOn) {
   EXPECT_TRUE(becomes(app, "0"));
 }
 
+// Its place holds a stub, which puts the function there at the first call.
+TEST_F(ShimStops, ADriverThatWasLoadedBeforeIsSeen) {
+  Stoppable app(with({"FAKE_MPS=0", "LOADED_BEFORE=1"}));
+  begin(app);
+  EXPECT_TRUE(says(ipc::kStopYes));
+  order({true, 0});
+  EXPECT_TRUE(becomes(app, "2"));
+}
+
 TEST_F(ShimStops, LetsGoWhenTheDaemonStandsStillOrEnds) {
   Stoppable app(with());
   begin(app);
