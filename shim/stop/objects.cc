@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "shim/link/log.h"
+
 namespace heddle::shim {
 namespace {
 
@@ -101,7 +103,7 @@ void Objects::group_allocated(const rm::Alloc& made) {
   rm::GroupParameters parameters;
   const Object* const device = find(made.client, made.parent);
   if (device == nullptr || device->kind != Kind::kDevice || !read(made, parameters)) {
-    return end(ipc::kStopUnknownClass);
+    return end(ipc::kStopUnknownClass, made.parent);
   }
   const Kind kind = rm::is_compute(parameters.engine) ? Kind::kGroup : Kind::kOtherGroup;
   add({kind, made.client, made.parent, made.object, device->device, 0, -1, {}});
@@ -111,7 +113,7 @@ void Objects::channel_allocated(const rm::Alloc& made) {
   const Object* const group = find(made.client, made.parent);
   if (group != nullptr && group->kind == Kind::kOtherGroup) return;
   if (group == nullptr || group->kind != Kind::kGroup || !rm::is_channel(made.of_class)) {
-    return end(ipc::kStopUnknownClass);
+    return end(ipc::kStopUnknownClass, made.of_class);
   }
   add({Kind::kChannel, made.client, made.parent, made.object, group->device, 0, -1, {}});
 }
@@ -119,7 +121,7 @@ void Objects::channel_allocated(const rm::Alloc& made) {
 void Objects::controlled(const rm::Control& done) {
   if (done.command != rm::kSetTimeslice && done.command != rm::kDisableChannels) return;
   const Held held(lock_);
-  if (done.command == rm::kDisableChannels) return end(ipc::kStopOwnUse);
+  if (done.command == rm::kDisableChannels) return end(ipc::kStopOwnUse, done.object);
   Object* const group = find(done.client, done.object);
   if (group == nullptr || group->kind != Kind::kGroup || done.parameters == 0 ||
       done.size != sizeof(rm::Timeslice)) {
@@ -139,7 +141,7 @@ void Objects::duplicated(const rm::Duplicate& made) {
   const bool of_others = !is(made.source_client, made.source_client, Kind::kClient);
   const bool into_ours =
       is(made.client, made.parent, Kind::kGroup) || is(made.client, made.parent, Kind::kChannel);
-  if (of_ours || of_others || into_ours) end(ipc::kStopShared);
+  if (of_ours || of_others || into_ours) end(ipc::kStopShared, made.source);
 }
 
 // ---- the table; the lock is held ----------------------------------------------------------------
@@ -165,7 +167,7 @@ void Objects::add(const Object& added) {
     object = added;
     return changed(added.kind);
   }
-  end(ipc::kStopTooMany);
+  end(ipc::kStopTooMany, added.handle);
 }
 
 // What has it as a parent goes with it. Each call takes one out, so that this ends.
@@ -180,8 +182,9 @@ void Objects::drop(rm::Handle client, rm::Handle handle) {
   }
 }
 
-void Objects::end(ipc::StopAble reason) {
+void Objects::end(ipc::StopAble reason, uint32_t what) {
   if (never_ != ipc::kStopNotSaid) return;
+  if (what != 0) log_line("what runs here is not stopped: %u (ipc/stop.h), %#x", reason, what);
   never_ = reason;
   changed(Kind::kGroup);
 }

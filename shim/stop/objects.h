@@ -71,7 +71,7 @@ class Objects {
   bool is(rm::Handle client, rm::Handle handle, Kind kind);
   void add(const Object& object);
   void drop(rm::Handle client, rm::Handle handle);
-  void end(ipc::StopAble reason);
+  void end(ipc::StopAble reason, uint32_t what = 0);  // a class or handle, for the log
   void changed(Kind kind);
   bool has_subdevice(const Object& object, size_t before);
   Target target(const Object& object);
