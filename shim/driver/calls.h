@@ -39,6 +39,9 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) noexcept;
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned* flags, int* active) noexcept;
 
+CUresult cuCheckpointProcessLock(int pid, void* arguments) noexcept;
+CUresult cuCheckpointProcessUnlock(int pid, void* arguments) noexcept;
+
 CUresult cuModuleLoad(CUmodule* module, const char* file) noexcept;
 CUresult cuModuleLoadData(CUmodule* module, const void* image) noexcept;
 CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned count, void* options, void** values) noexcept;

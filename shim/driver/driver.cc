@@ -14,6 +14,7 @@
 
 #include "shim/driver/cache.h"
 #include "shim/link/log.h"
+#include "shim/stop/hook.h"
 
 namespace heddle::shim {
 namespace {
@@ -62,6 +63,7 @@ bool open_driver(const char* path) {
     return false;
   }
   log_line("driver: %s", path);
+  watch_requests(dlsym(handle, "cuInit"));
   void* none = nullptr;
   driver.compare_exchange_strong(none, handle, std::memory_order_acq_rel);
   return true;

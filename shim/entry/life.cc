@@ -1,5 +1,7 @@
 // Entry points that begin and end things: the driver, look-ups, modules, captures, streams,
 // contexts.
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "shim/admission/kernels.h"
@@ -12,6 +14,7 @@
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
 #include "shim/sm/twins.h"
+#include "shim/stop/lever.h"
 
 namespace heddle::shim {
 namespace {
@@ -26,6 +29,7 @@ void context_ends(CUcontext context, bool gone = false) {
 
 template <class Real>
 CUresult destroy_context(CUcontext context, Real&& real) {
+  const HeldOn held;
   context_ends(context);
   const CUresult result = real(context);
   if (result == CUDA_SUCCESS && is_initialized()) forget_context_memory(context);
@@ -48,6 +52,7 @@ std::atomic<int>& retained_of(CUdevice device) {
 template <class Real>
 CUresult reset_primary(CUdevice device, Real&& real) {
   if (!is_initialized()) return real(device);  // a forked child: what is known is the parent's
+  const HeldOn held;
   const EventsRest rest;
   const CUcontext context = primary_of(device);
   if (context != nullptr) context_ends(context);
@@ -65,8 +70,11 @@ template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
   if (!is_initialized()) return real(device);
   const CUcontext context = primary_of(device);
+  const bool last =
+      context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1;
+  const HeldOn held(last);
   const EventsRest rest;
-  if (context != nullptr && retained_of(device).fetch_sub(1, std::memory_order_relaxed) <= 1) {
+  if (last) {
     end_twins(device);
     end_sm_sets(device);
   }
@@ -75,6 +83,16 @@ CUresult release_primary(CUdevice device, Real&& real) {
     context_ends(context, true);
     forget_context_memory(context);
   }
+  return result;
+}
+
+// By its own number: another process's is not seen.
+template <class Real>
+CUresult checkpoint_lock(int pid, bool lock, Real&& real) {
+  const bool own = pid == getpid();
+  if (own && lock) hold_on_for_checkpoint(true);
+  const CUresult result = real();
+  if (own && lock == (result != CUDA_SUCCESS)) hold_on_for_checkpoint(false);
   return result;
 }
 
@@ -251,6 +269,15 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) noexcept {
 }
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) noexcept {
   return release_primary(device, HEDDLE_REAL(cuDevicePrimaryCtxRelease_v2));
+}
+
+CUresult cuCheckpointProcessLock(int pid, void* arguments) noexcept {
+  return checkpoint_lock(pid, true,
+                         [&] { return HEDDLE_REAL(cuCheckpointProcessLock)(pid, arguments); });
+}
+CUresult cuCheckpointProcessUnlock(int pid, void* arguments) noexcept {
+  return checkpoint_lock(pid, false,
+                         [&] { return HEDDLE_REAL(cuCheckpointProcessUnlock)(pid, arguments); });
 }
 
 }  // extern "C"

@@ -25,6 +25,7 @@
 #include "shim/evidence/streams.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
+#include "shim/link/environment.h"
 #include "shim/link/inside.h"
 #include "shim/link/log.h"
 #include "shim/link/messages.h"
@@ -35,6 +36,8 @@
 #include "shim/memory/account.h"
 #include "shim/sm/contexts.h"
 #include "shim/sm/twins.h"
+#include "shim/stop/hook.h"
+#include "shim/stop/lever.h"
 
 namespace heddle::shim {
 namespace {
@@ -68,6 +71,19 @@ constinit Environment environment{};
 }  // namespace
 
 constinit std::atomic<Guarded*> guarded{&nobody};
+
+bool make_guard_page() {
+  if (guarded.load(std::memory_order_relaxed) != &nobody) return true;
+  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) return false;
+  Guarded* expected = &nobody;
+  const bool wiped = madvise(page, bytes, MADV_WIPEONFORK) == 0;
+  if (!wiped || !guarded.compare_exchange_strong(expected, static_cast<Guarded*>(page))) {
+    munmap(page, bytes);
+  }
+  return wiped;
+}
 
 FileId file_id(int fd) {
   struct stat file;
@@ -196,6 +212,7 @@ void publish(Session& session) {
   HEDDLE_FAULT_POINT("attach: mapped, not current");
   memory_attached(session);
   guard().current.store(&session, std::memory_order_release);
+  lever_attached(session);
 }
 
 enum class Attach : uint8_t { kLive, kFailed, kRefused };
@@ -256,7 +273,7 @@ bool recycle() {
   for (Session& session : sessions) {
     if (session.state != Session::State::kRetired) continue;
     if (can_unmap && syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0 &&
-        !anyone_inside(session)) {
+        !anyone_inside(session) && !lever_inside(session)) {
       HEDDLE_FAULT_POINT("retire: not unmapped");
       close_session(session);
     } else {
@@ -277,6 +294,7 @@ void retire(Session& session) {
   forget_word();
   HEDDLE_FAULT_POINT("retire: not woken");
   wake_waiters(session);
+  wake_lever();
   log_line("detached from client connection %llu",
            static_cast<unsigned long long>(session.generation));
 }
@@ -286,6 +304,7 @@ void retire(Session& session) {
 void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
+    look_for_tracer(now_ns());
     heed_calls(true);
     make_twins();
     const bool untold = kernels_untold(session);
@@ -347,16 +366,6 @@ bool mps_runs() {
   return access(path, F_OK) == 0 && !ipc::is_stale_socket(path);
 }
 
-bool is_set(const char* name) {
-  const char* value = secure_getenv(name);
-  return value != nullptr && *value != '\0' && strcmp(value, "0") != 0;
-}
-
-bool is_off(const char* name) {
-  const char* value = secure_getenv(name);
-  return value != nullptr && strcmp(value, "0") == 0;
-}
-
 int wanted_priority() {
   const char* text = secure_getenv("HEDDLE_PRIORITY");
   if (text == nullptr || text[0] < '0' || text[0] > '9' || text[1] != '\0') return -1;
@@ -401,6 +410,9 @@ void gather_facts() {
   attach_facts.mode_told =
       HEDDLE_REAL(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0) == CUDA_SUCCESS;
   attach_facts.mps = attach_facts.mode_told ? value != 0 : mps_runs();
+  if ((attach_facts.mps || !attach_facts.mode_told) && driver_ioctl.load() != nullptr) {
+    objects().forbid(ipc::kStopMps);
+  }
   count_queues(attach_facts.mps);
   if (HEDDLE_REAL(cuDriverGetVersion)(&value) == CUDA_SUCCESS) {
     attach_facts.driver_version = static_cast<uint32_t>(value);
@@ -425,21 +437,6 @@ void gather_facts() {
   gather_memory(attach_facts);
 }
 
-// The page that a child finds wiped; false where the kernel has no such thing (before 4.14): then
-// nothing tells a child apart, and the process stays unmanaged.
-bool make_guard_page() {
-  if (guarded.load(std::memory_order_relaxed) != &nobody) return true;
-  const auto bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
-  void* page = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (page == MAP_FAILED) return false;
-  if (madvise(page, bytes, MADV_WIPEONFORK) != 0) {
-    munmap(page, bytes);
-    return false;
-  }
-  guarded.store(static_cast<Guarded*>(page), std::memory_order_release);
-  return true;
-}
-
 // Drops what a fork left behind. In the first process of all there is nothing to drop.
 void forget_parent() {
   for (Session& session : sessions) {
@@ -456,6 +453,7 @@ void forget_parent() {
   forget_rows();
   forget_memory();
   forget_gates();
+  forget_lever();
 }
 
 // False if a lock that a fork caught in another thread's hands never comes free.
@@ -480,6 +478,7 @@ void on_driver_initialized() {
     create_thread_key();
     create_capture_key();
     rest_events_at_exit();
+    hold_on_at_exit();
     gather_facts();
     const int error = start_thread("heddle", helper_main);
     started = error == 0;

@@ -51,10 +51,15 @@ struct Guarded {
   std::atomic<uint32_t> initialized;  // cuInit succeeded in this process
   std::atomic<uint32_t> tried;        // futex word: the first attach succeeded or failed
   std::atomic<uint32_t> fail_closed;  // by the daemon's rule, launches need a session
+  std::atomic<uint32_t> objects;      // whose the table of the driver's objects is (stop/hook.h)
 };
 
 // Points at a page of zeros from the start, so that no reader needs to ask whether it is there.
 extern constinit std::atomic<Guarded*> guarded;
+
+// Any thread, before anything is stored there. False where the kernel has no such thing (before
+// 4.14): then nothing tells a child apart, and the process stays unmanaged.
+bool make_guard_page();
 
 inline Guarded& guard() { return *guarded.load(std::memory_order_relaxed); }
 

@@ -156,13 +156,19 @@ FAKE CUresult cuCtxPopCurrent_v2(CUcontext* context) {
 FAKE CUresult cuCtxGetDevice(int* device) {
   return *device = static_cast<int>(current - 1), refused_without_context();
 }
-FAKE CUresult cuCtxDestroy_v2(CUcontext) { return fake_capturing = 0, CUDA_SUCCESS; }
+FAKE CUresult cuCtxDestroy_v2(CUcontext) {
+  end_objects();
+  return fake_capturing = 0, CUDA_SUCCESS;
+}
 FAKE CUresult cuDevicePrimaryCtxRetain(CUcontext* context, int) {
   ++fake_primary;
   return *context = handle_of(1), CUDA_SUCCESS;
 }
-FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) { return --fake_primary, CUDA_SUCCESS; }
-FAKE CUresult cuDevicePrimaryCtxReset_v2(int) { return CUDA_SUCCESS; }
+FAKE CUresult cuDevicePrimaryCtxRelease_v2(int) {
+  if (--fake_primary == 0) end_objects();
+  return CUDA_SUCCESS;
+}
+FAKE CUresult cuDevicePrimaryCtxReset_v2(int) { return end_objects(), CUDA_SUCCESS; }
 FAKE CUresult cuDevicePrimaryCtxGetState(int, unsigned* flags, int* active) {
   *flags = 0;
   return *active = fake_primary > 0, CUDA_SUCCESS;

@@ -20,3 +20,5 @@ CUresult refused_blocks(unsigned threads, unsigned shared);
 CUkernel kernel_of(const void* function);
 // A call that ends captures of other threads, unless this one's mode is relaxed.
 void unsafe();
+// The context's objects are freed (shim_fake_objects.cc).
+void end_objects();
