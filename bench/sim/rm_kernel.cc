@@ -231,9 +231,9 @@ int Kernel::answer(int descriptor, uint8_t escape, uint32_t size, void* argument
 }  // namespace
 
 int answer_ioctl(int descriptor, unsigned long request, void* argument) {
-  static Kernel* const kernel = new Kernel;
   struct stat file;
   if (fstat(descriptor, &file) != 0) return -1;
+  static Kernel* const kernel = new Kernel;  // of the process that first asks something of it
   if (!S_ISCHR(file.st_mode) || _IOC_TYPE(request) != rm::kType) {
     errno = ENOTTY;
     return -1;

@@ -285,7 +285,7 @@ bool Client::apply(const core::Decision& d) {
 std::optional<core::StopBody> Client::stops_on(uint8_t gpu) {
   const size_t device = device_of(gpu);
   if (device == identity_.gpus.size()) return std::nullopt;
-  return stop_desk_.look(*client_, device);
+  return stop_desk_.look(*control_, *client_, device);
 }
 
 ipc::StopAble Client::can_stop(uint8_t gpu) const {

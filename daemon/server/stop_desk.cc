@@ -16,14 +16,16 @@ void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder 
   ipc::futex_wake(&control.stop_order);
 }
 
-std::optional<core::StopBody> StopDesk::look(const ipc::ClientMemory& client, size_t device) {
+std::optional<core::StopBody> StopDesk::look(ipc::ControlMemory& control,
+                                             const ipc::ClientMemory& client, size_t device) {
   constexpr uint32_t kCallUsMost = 100'000;  // longer is no driver's call
   const ipc::ThreadBlock& block = client.threads[device];
   Device& d = devices_[device];
   // One that means nothing is not said.
   const uint32_t word = block.stop_able.load(std::memory_order_relaxed);
   const auto able = word < ipc::kStopAbleCount ? static_cast<ipc::StopAble>(word) : d.able;
-  const bool done = d.open && block.stop_done.load(std::memory_order_acquire) == d.number;
+  const uint32_t newest = block.stop_done.load(std::memory_order_acquire);
+  const bool done = d.open && static_cast<int32_t>(newest - d.number) >= 0;
   if (able == d.able && !done) return std::nullopt;
   d.able = able;
   float took_us = 0;
@@ -35,7 +37,10 @@ std::optional<core::StopBody> StopDesk::look(const ipc::ClientMemory& client, si
     }
     d.off = d.order.off;
   }
-  if (able != ipc::kStopYes) d.off = false;
+  if (able != ipc::kStopYes) {
+    d.off = false;
+    if (d.order != ipc::StopOrder{}) order(control, device, {});  // should it be able again
+  }
   return core::StopBody{able, d.off, took_us};
 }
 

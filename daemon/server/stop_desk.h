@@ -14,7 +14,8 @@ class StopDesk {
  public:
   void order(ipc::ControlMemory& control, size_t device, ipc::StopOrder order);
   // What its shim says of the device and did not at the last call.
-  std::optional<core::StopBody> look(const ipc::ClientMemory& client, size_t device);
+  std::optional<core::StopBody> look(ipc::ControlMemory& control, const ipc::ClientMemory& client,
+                                     size_t device);
   ipc::StopAble able(size_t device) const { return devices_[device].able; }
 
  private:
