@@ -12,7 +12,9 @@ constexpr double kClearly = 1.25, kLastedTimes = 2;
 constexpr double kWorthUs = 1000;
 // Of the driver's call: until what runs stands, or goes on (H200: 340 of 626 µs).
 constexpr double kOfCall = 0.55;
-constexpr double kLearned = 1.0 / 8;
+// Each call moves the estimate so much towards the median: a thread that waits for a core makes one
+// call in some take a hundred times as long.
+constexpr double kLearned = 1.05;
 // Who stood until the starvation bound goes on for such a part of it.
 constexpr double kFreePart = 0.1;
 // Who is alone below those at the top gives the GPU back sooner where it is not stopped yet. More
@@ -34,7 +36,7 @@ void Stops::told(Client& c, const StopBody& b) {
   if (!is) c.stop.order = {};
   if (b.took_us > 0) {
     double& us = b.off ? stop_us_ : go_us_;
-    us += kLearned * (kOfCall * static_cast<double>(b.took_us) - us);
+    us *= kOfCall * static_cast<double>(b.took_us) > us ? kLearned : 1 / kLearned;
   }
   if (!c.work.stands || b.off || c.stop.order.off) return;
   const TimeNs stood = now_.clock - c.stop.since;

@@ -126,7 +126,7 @@ def rows_of(result):
     """The table, as cells: used for the terminal, the report and the README."""
     rows = []
     sections = [(title, result if mode == "mps" else result[mode]) for mode, title in MODES]
-    sections.append((f"MPS-like, best-effort kernels of {LONG_KERNEL_MS} ms: heddle cannot help",
+    sections.append((f"time-sliced, best-effort kernels of {LONG_KERNEL_MS} ms: heddle stops them",
                      result["long_kernels"]))
     for title, found in sections:
         rows.append((True, [title, "H mean", "H p99", "H / alone", "L per s"]))
@@ -170,8 +170,9 @@ def one_seed(options, folder):
             result[mode] = {"hp_idle_fraction": idle} | found
         reasons += verdicts(found, idle, title)
         pictures += [(f"{title}: {NAMES.get(name, name)}", svg) for name, svg in session.pictures]
-    print("quickstart: best-effort kernels too long to fill a gap ...", file=sys.stderr)
-    session, result["long_kernels"], _ = measured(folder / "long", "mps", options, LONG_KERNEL_MS)
+    print("quickstart: best-effort kernels longer than any gap ...", file=sys.stderr)
+    session, result["long_kernels"], _ = measured(folder / "long", "timeslice", options,
+                                                  LONG_KERNEL_MS)
     pictures += [(f"best-effort kernels of {LONG_KERNEL_MS} ms: {NAMES.get(name, name)}", svg)
                  for name, svg in session.pictures]
     (folder / "result.json").write_text(json.dumps(result, indent=2) + "\n")

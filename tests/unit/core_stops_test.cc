@@ -210,6 +210,24 @@ TEST_F(CoreStopsTest, WhoCannotBeStoppedAnyMoreStandsNoMore) {
   EXPECT_FALSE(core_->view().outlook(kBatch, now_, 0).busy);
 }
 
+TEST_F(CoreStopsTest, WhatAStopTakesIsLearnedAndOneSlowCallChangesLittle) {
+  begin(1'500);
+  for (int i = 0; i < 3; ++i) say(kBatch, ipc::kStopYes, true, 90'000);
+  say(kBatch, ipc::kStopYes, false, 90'000);
+  meet(500 * kUs);  // 1 ms is left
+  EXPECT_TRUE(off());
+  say(kBatch, ipc::kStopYes, true, 600);
+  for (int i = 0; i < 50; ++i) say(kBatch, ipc::kStopYes, true, 3'000);
+  say(kBatch, ipc::kStopYes, false, 3'000);
+  now_ += kMs;
+  done(kBatch, 0, Evidence::kMarker);
+  service_done();
+  pass(20 * kMs);
+  stop_.clear();
+  meet(500 * kUs);
+  EXPECT_FALSE(off()) << "it is over before it would stand";
+}
+
 TEST_F(CoreStopsTest, SoManyStopsASecondAreOrderedAndNoMore) {
   begin(kLongUs);
   meet(100 * kUs);
