@@ -43,6 +43,8 @@ struct ClientOnDevice : core::ClientStatus {
   explicit ClientOnDevice(const core::ClientStatus& status)
       : core::ClientStatus(status),
         queued(view.queued),
+        stops(view.stops),
+        stopped_us(view.stopped_us),
         promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // it was a float
         promise_slowdown(promise.slowdown),
         promise_p99_slowdown_max(std::round(promise_p99.slowdown_max * 1e6) / 1e6),
@@ -53,6 +55,8 @@ struct ClientOnDevice : core::ClientStatus {
         promise_p99_broken(promise_p99.broken) {}
 
   uint32_t queued = 0;
+  uint64_t stops = 0;
+  double stopped_us = 0;
   double promise_slowdown_max = 0, promise_slowdown = 0;
   double promise_p99_slowdown_max = 0, promise_p99_slowdown = 0;
   uint64_t promise_blocks = 0, promise_broken = 0, promise_p99_blocks = 0, promise_p99_broken = 0;
@@ -192,6 +196,9 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
     {{"outstanding_us", "us", "Predicted time of what the client has on the GPU", kGauge},
      &ClientOnDevice::outstanding_us},
     {{"gpu_us", "us", "GPU time that the client has had", kCounter}, &ClientOnDevice::gpu_us},
+    {{"stops", "", "Times that what ran of it was stopped in its middle", kCounter},
+     &ClientOnDevice::stops},
+    {{"stopped_us", "us", "For so long in all", kCounter}, &ClientOnDevice::stopped_us},
     {{"kernels", "", "Kernels of the client that are known", kGauge}, &ClientOnDevice::kernels},
     {{"runs", "", "Runs that the measurement stage has seen", kGauge}, &ClientOnDevice::runs},
     {{"added_us_max", "us", "Most that others may add to one of its gaps; infinite: no bound",

@@ -121,7 +121,8 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
   ClientOnDevice row(status);
   std::string group;
   const core::ClientId id = status.view.id;
-  add_memory(row, group, client, facts.memory->device_on(id, static_cast<uint8_t>(index)), views);
+  const auto gpu = static_cast<uint8_t>(index);
+  add_memory(row, group, client, facts.memory->device_on(id, gpu), views);
   json device = metrics_json(kClientDeviceMetrics, row);
   device.update({{"device", index},
                  {"memory_limited_as", owned ? group : ""},
@@ -129,6 +130,7 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
                  {"window", window_json(status.view.window_us)},
                  {"profiled", status.profiled},
                  {"waits", waits_json(status.waits)},
+                 {"stops_not_because", stops_not_because(client.can_stop(gpu))},
                  {"ceilings", ceilings_json(status.ceilings)}});
   device.update(promises_json(status));
   return device;

@@ -6,6 +6,37 @@
 
 namespace heddle::server {
 
+std::string_view stops_not_because(ipc::StopAble able) {
+  switch (able) {
+    case ipc::kStopNotSaid:
+      return "its shim is older, has not looked yet, or has HEDDLE_STOPS=0";
+    case ipc::kStopNoChannels:
+      return "its channels were not seen: it has none yet, or the driver was there before the shim";
+    case ipc::kStopMps:
+      return "under MPS all clients of the server would stand";
+    case ipc::kStopUnknownClass:
+      return "it has a channel of a kind that this heddle does not know";
+    case ipc::kStopShared:
+      return "it shares channels with another process";
+    case ipc::kStopTooMany:
+      return "it has more channels than one call takes";
+    case ipc::kStopOwnUse:
+      return "it switches channels by itself";
+    case ipc::kStopSeveralGpus:
+      return "it works on several GPUs";
+    case ipc::kStopRefused:
+      return "the driver refused";
+    case ipc::kStopTraced:
+      return "a debugger or a checker holds it";
+    case ipc::kStopNoThread:
+      return "its shim could start no thread";
+    case ipc::kStopYes:
+    case ipc::kStopAbleCount:
+      break;
+  }
+  return "";
+}
+
 void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder order) {
   Device& d = devices_[device];
   d.order = order;

@@ -4,11 +4,15 @@
 
 #include <array>
 #include <optional>
+#include <string_view>
 
 #include "daemon/core/event.h"
 #include "ipc/layout.h"
 
 namespace heddle::server {
+
+// Why a client's kernels cannot be stopped, "" if they can.
+std::string_view stops_not_because(ipc::StopAble able);
 
 class StopDesk {
  public:

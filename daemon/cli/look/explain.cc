@@ -121,8 +121,8 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
       for (const PromiseText& promise : promise_texts(own)) {
         out << "  " << promise.text << promise.by << '\n';
       }
-      for (const std::string& text :
-           {held_text(client, own), ceilings_text(own), measure_text(client, own)}) {
+      for (const std::string& text : {held_text(client, own), stops_text(client, own),
+                                      ceilings_text(own), measure_text(client, own)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }

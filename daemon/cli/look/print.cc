@@ -246,6 +246,16 @@ std::string held_text(const json& client, const json& device) {
   return held.empty() || by_default ? "" : "held in the program, which asks: " + printable(why);
 }
 
+std::string stops_text(const json& client, const json& device) {
+  if (client.value("mode", "") != "timeslice" || !device.contains("stops_not_because")) return "";
+  const std::string why = device.at("stops_not_because");
+  const uint64_t count = device.value("stops", uint64_t{0});
+  if (!why.empty()) return "what runs of it is not stopped: " + printable(why);
+  if (count == 0) return "what runs of it can be stopped, and was not yet";
+  return "what runs of it was stopped " + std::to_string(count) + " times, " +
+         fixed("%.1f s in all", device.value("stopped_us", 0.0) / 1e6);
+}
+
 std::string clock_text(const json& client) {
   const double ahead_s = client.at("clock_ahead_s");
   char text[96];

@@ -31,6 +31,8 @@ std::string memory_text(const nlohmann::json& device);
 std::string clock_text(const nlohmann::json& client);
 // Its pod and container as name_pods() found them; "": none.
 std::string pod_text(const nlohmann::json& process);
+// Whether what runs of it can be stopped, and how often it was; "" under MPS.
+std::string stops_text(const nlohmann::json& client, const nlohmann::json& device);
 // Where its launches wait, and why there; "" if the daemon does not say so.
 std::string held_text(const nlohmann::json& client, const nlohmann::json& device);
 

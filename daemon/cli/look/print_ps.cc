@@ -154,6 +154,9 @@ void print_notes(std::ostream& out, const json& client) {
     if (const std::string uses = ceilings_text(device); !uses.empty()) {
       out << who << uses << '\n';
     }
+    if (const std::string stops = stops_text(client, device); !stops.empty()) {
+      out << who << stops << '\n';
+    }
     if (device.value("memory_refused", 0.0) > 0) {
       out << who << count_text(device.at("memory_refused"))
           << " allocations refused by its limit\n";
