@@ -113,6 +113,16 @@ class Chrome {
            {"args", {{"ask", d.ask_seq}, {"thread", d.thread}, {"credit_us", d.credit_us}}}});
       return;
     }
+    if (d.kind == core::DecisionKind::kStop) {
+      events_.push_back({{"ph", "i"},
+                         {"s", "t"},
+                         {"name", d.off ? "what runs stands" : "what runs goes on"},
+                         {"pid", id},
+                         {"tid", kDecisions},
+                         {"ts", us(d.at)},
+                         {"args", {{"slice_us", d.slice_us}}}});
+      return;
+    }
     const bool lease = d.window_us == core::kWindowLeased;
     const std::string text = lease              ? "lease"
                              : d.window_us == 0 ? "gate"

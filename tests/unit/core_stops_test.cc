@@ -1,4 +1,7 @@
 // What runs of a client is stopped in its middle for whoever is more important, and goes on.
+#include <algorithm>
+#include <random>
+
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {
@@ -240,6 +243,61 @@ TEST_F(CoreStopsTest, SoManyStopsASecondAreOrderedAndNoMore) {
     step(launch(EventKind::kPosted, kService, Admission::kLease));
   }
   EXPECT_LE(core_->stats().stops, 126u);
+}
+
+// Whatever clients do and whenever their shims answer: nobody stands for longer than the starvation
+// bound, and nobody stands once those above are gone.
+TEST_F(CoreStopsTest, NobodyStandsForEver) {
+  for (uint32_t seed = 1; seed <= 20; ++seed) {
+    std::mt19937 random(seed);
+    Config config;
+    config.starvation_us = 50'000;
+    reset(config);
+    stop_.clear();
+    std::map<ClientId, TimeNs> since;
+    std::map<ClientId, bool> asking;
+    constexpr int kPriorities[] = {0, 4, 9, 9};
+    for (ClientId id = 1; id <= 4; ++id) {
+      attach(id, kPriorities[id - 1]);
+      kernel(id, 0, 10 + id);
+      say(id, ipc::kStopYes);
+    }
+    const auto look = [&] {
+      for (auto& [id, d] : stop_) {
+        if (!d.off) since.erase(id);
+        if (d.off && !since.contains(id)) since[id] = now_;
+        const TimeNs stood = d.off ? now_ - since[id] : 0;
+        ASSERT_LE(stood, 52 * kMs) << "client " << id << ", seed " << seed;
+      }
+    };
+    for (int i = 0; i < 4000; ++i) {
+      const TimeNs until = now_ + static_cast<TimeNs>(random() % 700'000);
+      for (TimeNs due = core_->next_deadline(); due < until; due = core_->next_deadline()) {
+        now_ = std::max(now_ + kUs, due);
+        step(Event(EventKind::kTick, now_, 0));
+        look();
+      }
+      now_ = std::max(now_, until);
+      const ClientId id = 1 + random() % 4;
+      const auto what = random() % 10;
+      if (what < 3 && window(id) == kWindowLeased) post(id);
+      if (what < 3 && window(id) != kWindowLeased) ask(id);
+      if (what >= 3 && what < 5) wait(id);
+      if (what >= 5 && what < 8) done(id, static_cast<float>(random() % 30'000));
+      if (what == 8 && stop_.contains(id)) say(id, ipc::kStopYes, stop_[id].off, 500);
+      if (what == 9 && random() % 50 == 0) {
+        stop_.erase(id);  // its shim lets it go by itself
+        since.erase(id);
+        say(id, ipc::kStopTraced);
+      }
+      if (what == 9) say(id, ipc::kStopYes, stop_.contains(id) && stop_[id].off);
+      look();
+    }
+    EXPECT_GT(core_->stats().stops, 0u) << "seed " << seed;
+    for (ClientId id = 1; id <= 4; ++id) done(id);
+    for (int i = 0; i < 200; ++i) tick(kMs);
+    for (const auto& [id, d] : stop_) EXPECT_FALSE(d.off) << "client " << id << ", seed " << seed;
+  }
 }
 
 TEST_F(CoreStopsTest, BypassAndAPolicyThatSaysNothingLetItGoOn) {
