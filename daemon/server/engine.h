@@ -55,7 +55,9 @@ class Engine {
   // unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
   template <class Fetch>
   bool poll(core::TimeNs now, bool all, Fetch&& fetch_kernels) {
-    const bool stops = presence.tell_stops(roster.managed(), now);
+    const bool look = all || now >= stops_looked_at_ + kStopsNs;
+    if (look) stops_looked_at_ = now;
+    const bool stops = look && presence.tell_stops(roster.managed(), now);
     if (stops) check_decisions(now);
     if (!collect(now, all)) return stops;
     const Client* fetched = nullptr;  // a client's claims lie together
@@ -91,6 +93,9 @@ class Engine {
   void record(trace::Recorder* recorder, core::TimeNs now);
 
  private:
+  // Between two looks at what shims say of stops, which a nap does not miss.
+  static constexpr core::TimeNs kStopsNs = 50'000;
+
   bool collect(core::TimeNs now, bool all);
   void handle();
   void note_malformed(Client& client, uint64_t before);
@@ -103,6 +108,7 @@ class Engine {
   const Config config_;
   Log& log_;
   Batch batch_;
+  core::TimeNs stops_looked_at_ = 0;
   bool asleep_ = false;
   EngineCounters counters_;
 
