@@ -157,7 +157,7 @@ class Client {
     if (identity_.gates) gate_queue_->over(completion);
   }
   // What its shim says of stops on that GPU, if it is new.
-  std::optional<core::StopBody> stops_on(uint8_t gpu);
+  std::optional<core::StopBody> stops_on(uint8_t gpu, core::TimeNs now);
   ipc::StopAble can_stop(uint8_t gpu) const;
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
