@@ -80,6 +80,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   copy_text(e.attached.name, spec.name);
   copy_text(e.attached.label, spec.label);
   feed(e);
+  if (spec.stops && !config_.mps) tell_stops(c, 0);
   return clients_.size() - 1;
 }
 
@@ -149,6 +150,9 @@ void VirtualMachine::set_alarm(TimeNs when, Alarm alarm) {
 
 void VirtualMachine::ring(const Alarm& alarm) {
   if (alarm.kind == Alarm::Kind::kGates) return tend_gates(alarm.thread);
+  if (alarm.kind == Alarm::Kind::kDriver) {
+    return driver_returned(alarm.thread, static_cast<TimeNs>(alarm.number));
+  }
   Thread& t = threads_[alarm.thread];
   switch (alarm.kind) {
     case Alarm::Kind::kWake:
@@ -163,6 +167,7 @@ void VirtualMachine::ring(const Alarm& alarm) {
       self(alarm.thread);
       break;
     case Alarm::Kind::kGates:
+    case Alarm::Kind::kDriver:
       break;
     case Alarm::Kind::kMarker: {
       if (!clients_[t.client].live) return;
@@ -242,6 +247,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         if (c.spec.gates) set_gates(c);
         break;
       case core::DecisionKind::kStop:
+        order_stop(c, {d.off, d.slice_us});
         break;
       case core::DecisionKind::kHint:
         on_hint(c, c.kernels[d.kernel], d);
@@ -376,6 +382,11 @@ ClientStats VirtualMachine::stats(size_t client) const {
   s.gpu_us = c.live ? gpu_.gpu_ns(c.gpu) / 1e3 : c.gpu_us;
   s.asks = c.asks;
   s.max_wait_us = c.max_wait_us;
+  for (const core::ClientStatus& status : scheduler_.view().clients()) {
+    if (!c.spec.stops || status.view.id != c.id) continue;
+    s.stops = status.view.stops;
+    s.stopped_us = status.view.stopped_us;
+  }
   s.iterations = c.iteration_us.size();
   if (c.iteration_us.empty()) return s;
   std::vector<float> sorted = c.iteration_us;

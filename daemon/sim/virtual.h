@@ -19,6 +19,7 @@
 #include "daemon/sim/gates.h"
 #include "daemon/sim/gpu_model.h"
 #include "ipc/sparse.h"
+#include "ipc/stop.h"
 
 namespace heddle::sim {
 
@@ -41,6 +42,7 @@ struct ClientSpec {
   core::SlowdownMax slowdown_max{};  // promised by its rule
   core::ChannelMax channel_max{};    // by its rule
   bool gates = false;  // its launches stand at gates on the GPU, and its threads go on
+  bool stops = false;  // time-sliced, what runs of it can be stopped in its middle
 };
 
 struct LaunchSpec {
@@ -108,6 +110,8 @@ struct ClientStats {
   double max_wait_us = 0;  // of an ask
   double gpu_us = 0;       // GpuModel::gpu_ns()
   uint64_t asks = 0;       // launches that waited for a grant
+  uint64_t stops = 0;      // so often what ran was stopped in its middle
+  double stopped_us = 0;   // in all, up to the last time that it went on
 };
 
 class VirtualMachine {
@@ -219,6 +223,7 @@ class VirtualMachine {
     bool gates_wanted = false, kernels_ask = false;
     Gates gates;
     TimeNs gate_asked_at = 0;
+    ipc::StopOrder stop, stop_wanted;  // as the driver was asked last, and the core's last order
     uint32_t free_streams = 0;
     uint32_t epoch = 0;
     int launch_priority = 0;
@@ -248,11 +253,12 @@ class VirtualMachine {
     AtGate at_gate;  // unit 0: it stood at none; `left` behind this piece
   };
   struct Alarm {
-    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker, kGates };
+    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker, kGates, kDriver };
     TimeNs at = 0;
     uint64_t order = 0;
-    size_t thread = 0;    // kGates: the client
-    uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's
+    size_t thread = 0;    // kGates, kDriver: the client
+    uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's; kDriver:
+                          // ns that channels took
     float duration_us = 0;
     Kind kind = Kind::kWake;
     bool operator>(const Alarm& o) const { return at != o.at ? at > o.at : order > o.order; }
@@ -289,6 +295,10 @@ class VirtualMachine {
   void stop_inside(ClientState& client, AtGate& launch);
   bool over_at_gate(const InFlight& flight);  // false: the graph has another piece
   core::Event gate_event(core::EventKind kind, const AtGate& launch) const;
+  void tell_stops(const ClientState& client, TimeNs took_ns);
+  void order_stop(ClientState& client, ipc::StopOrder order);
+  void call_driver();
+  void driver_returned(size_t client, TimeNs took_ns);
   bool is_free(const Thread& thread) const;
   bool sparse(const ClientState& client) const;
   void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);
@@ -322,6 +332,7 @@ class VirtualMachine {
   std::vector<InFlight> in_flight_;
   std::vector<uint32_t> in_flight_free_;
   std::deque<LaunchRecord> records_;
+  std::deque<size_t> levers_;  // clients that want the driver, whose call is the first one's
   std::priority_queue<Alarm, std::vector<Alarm>, std::greater<>> alarms_;
   std::vector<Notice> notices_, handling_;
 };

@@ -173,7 +173,7 @@ int s_client(lua_State* L) {
   Simulation& s = check_simulation(L);
   check_keys(L, 2,
              {"name", "priority", "label", "share", "slo_ms", "slowdown_max", "slowdown_p99_max",
-              "gates", "issue_max", "l2_max", "dram_max"});
+              "gates", "stops", "issue_max", "l2_max", "dram_max"});
   const char* name = text_field(L, 2, "name", nullptr);
   if (name == nullptr) return luaL_error(L, "a client needs a name");
   const double priority = number_field(L, 2, "priority", 5);
@@ -185,6 +185,7 @@ int s_client(lua_State* L) {
   spec.slowdown_max = {most("slowdown_max"), most("slowdown_p99_max")};
   spec.channel_max = {most("issue_max"), most("l2_max"), most("dram_max")};
   spec.gates = bool_field(L, 2, "gates", false);
+  spec.stops = bool_field(L, 2, "stops", false);
   s.machine->add_client(spec);
   return 0;
 }
@@ -255,7 +256,7 @@ int s_stats(lua_State* L) {
   const Simulation& s = check_simulation(L);
   const size_t client = client_of(L, *s.machine, luaL_checkstring(L, 2));
   const sim::ClientStats stats = s.machine->stats(client);
-  lua_createtable(L, 0, 8);
+  lua_createtable(L, 0, 10);
   set_number(L, "launches", static_cast<double>(stats.launches));
   set_number(L, "iterations", static_cast<double>(stats.iterations));
   set_number(L, "mean_us", stats.mean_us);
@@ -264,6 +265,8 @@ int s_stats(lua_State* L) {
   set_number(L, "max_wait_us", stats.max_wait_us);
   set_number(L, "gpu_us", stats.gpu_us);
   set_number(L, "asks", static_cast<double>(stats.asks));
+  set_number(L, "stops", static_cast<double>(stats.stops));
+  set_number(L, "stopped_us", stats.stopped_us);
   return 1;
 }
 
