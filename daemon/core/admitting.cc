@@ -20,6 +20,18 @@ constexpr double kStarvationShare = 0.95;
 // A little before the shim's own clock would.
 TimeNs starve_ns(const Config& config) { return to_ns(config.starvation_us * kStarvationShare); }
 
+// Of those that are stopped for others one at a time has work on the GPU: each more is another call
+// of the driver's, one behind the other, before those above have the GPU.
+bool equal_works(const Situation& now, const Roster& roster, const Client& c) {
+  if (now.stoppable == 0 || now.config.mps) return false;
+  const auto active = roster.active();
+  return std::any_of(active.begin(), active.end(), [&](const Client* other) {
+    return other != &c && other->rule.priority == c.rule.priority &&
+           other->stop.able == ipc::kStopYes && !other->work.outstanding.empty() &&
+           !other->work.awaits_others;
+  });
+}
+
 }  // namespace
 
 void Admitting::posted(Client& c, const Event& e) {
@@ -264,7 +276,8 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     const bool at_work =
         world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
     const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
-                                  : !roster_.busy(w.client->rule.priority, now_.clock) && !at_work;
+                                  : !roster_.busy(w.client->rule.priority, now_.clock) &&
+                                        !at_work && !equal_works(now_, roster_, *w.client);
     if (!fits) continue;
     if (best == kNoAsk || turn(w) < turn(asks_[best])) best = slot;
   }

@@ -189,6 +189,13 @@ void Learning::timed(Client& c, const Work& work, double us) {
   tell(c, work.kernel);
 }
 
+void Learning::stopped(Client& c, const Work& work, double us) {
+  const Kernel* k = c.kernel(work.kernel);
+  if (k == nullptr || k->stats->duration.timed() || us <= work.stood_us) return;
+  k->stats->duration.infer(us - work.stood_us);
+  tell(c, work.kernel);
+}
+
 // A synchronizing call that waited returned when the queue ended, one that did not found it over.
 // By as much as that is not what was predicted, the untimed launches in it were taken for too short
 // or too long, each in proportion.

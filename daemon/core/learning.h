@@ -34,6 +34,8 @@ class Learning {
 
   void gap_ended(const Client& client, TimeNs at);  // the client has work again
   void timed(Client& client, const Work& work, double us);
+  // The same of work that stood in its middle: a guess, as long as the kernel was never timed.
+  void stopped(Client& client, const Work& work, double us);
   // A synchronizing call returned, and nothing is left. True: with it the task's measurement stage
   // is over, and its kernels are known better.
   bool run_ended(Client& client, TimeNs at);

@@ -36,7 +36,6 @@ void Members::attached(const Event& e) {
   c.place.groups.count = std::min(c.place.groups.count, GroupCount(kSmGroups));
   c.place.sm_set = e.attached.sm_set;
   roster_.add(std::move(owned));
-  stops_.members_changed();
   places_.give_family(c, seat_.family(), b.made_sets);
   seat_.window(c, &Policy::client_init);
   now_.windows_dirty = now_.dispatch_wanted = true;
@@ -77,7 +76,6 @@ void Members::terms(Client& c, const TermsBody& terms) {
   if (!updates) seat_.exit(c);
   set_terms(c, terms);
   roster_.move(c);
-  stops_.members_changed();
   c.bound.added_us_max = 0;
   c.standing.window_sent = false;  // its launch priority may be another
   now_.windows_dirty = now_.dispatch_wanted = true;

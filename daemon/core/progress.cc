@@ -46,6 +46,8 @@ void Progress::add_work(Client& c, const Work& work) {
 }
 
 void Progress::finish(Client& c, const Work& work, TimeNs at, float measured_us, Seen seen) {
+  if (work.stopped && work.ran_us == 0)
+    learning_.stopped(c, work, static_cast<double>(measured_us));
   if (work.resumed()) measured_us = 0;
   if (measured_us > 0) {
     learning_.timed(c, work, static_cast<double>(measured_us));

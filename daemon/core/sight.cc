@@ -75,7 +75,9 @@ GpuView Sight::gpu() const {
   SmSet taken;
   const int highest = roster_.highest_active();
   for (const Client* c : roster_.active()) {
-    if (c->rule.priority > highest && !c->work.stands) {
+    // What stands for nobody goes on now, and is not to be joined.
+    const bool stands = c->work.stands && roster_.busy(c->rule.priority, now_.clock);
+    if (c->rule.priority > highest && !stands) {
       v.inflight_us += c->remaining_us(now_.clock) + c->standing.following_us();
       v.on_sets_us += bounds_.on_sets_us(*c);
     }

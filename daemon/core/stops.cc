@@ -17,8 +17,8 @@ constexpr double kOfCall = 0.55;
 constexpr double kLearned = 1.05;
 // Who stood until the starvation bound goes on for such a part of it.
 constexpr double kFreePart = 0.1;
-// Who is alone below those at the top gives the GPU back sooner where it is not stopped yet. More
-// than one with short slices hold each other up.
+// Who alone has work below those at the top gives the GPU back sooner where it is not stopped yet.
+// More than one with short slices hold each other up.
 constexpr uint32_t kShortSliceUs = 200;
 
 }  // namespace
@@ -32,7 +32,6 @@ void Stops::told(Client& c, const StopBody& b) {
   c.stop.able = static_cast<ipc::StopAble>(b.able);
   now_.stoppable += is ? 1 : 0;
   now_.stoppable -= was ? 1 : 0;
-  if (was != is) members_changed();
   if (!is) c.stop.order = {};
   if (b.took_us > 0) {
     double& us = b.off ? stop_us_ : go_us_;
@@ -47,10 +46,7 @@ void Stops::told(Client& c, const StopBody& b) {
   now_.dispatch_wanted = true;
 }
 
-void Stops::forget(const Client& c) {
-  now_.stoppable -= c.stop.able == ipc::kStopYes ? 1 : 0;
-  members_changed();
-}
+void Stops::forget(const Client& c) { now_.stoppable -= c.stop.able == ipc::kStopYes ? 1 : 0; }
 
 void Stops::settle(StopWhen builtin) {
   look_at_ = kNever;
@@ -120,17 +116,13 @@ uint32_t Stops::slice_us(const Client& c, StopWhen when) {
   if (now_.bypass || now_.config.mps) return 0;
   if (c.standing.slice_us != 0) return c.standing.slice_us;
   if (when == StopWhen::kNever) return 0;
-  if (!only_below_known_) {
-    only_below_ = 0;
-    size_t below = 0;
-    const int highest = roster_.highest_attached();
-    for (const ClientId id : roster_.ids()) {
-      if (roster_.find(id)->rule.priority == highest) continue;
-      only_below_ = ++below == 1 ? id : 0;
-    }
-    only_below_known_ = true;
-  }
-  return only_below_ == c.id ? kShortSliceUs : 0;
+  if (c.rule.priority == roster_.highest_attached()) return 0;
+  if (c.work.outstanding.empty()) return c.stop.order.slice_us;  // each change is a call
+  const auto others = roster_.below(roster_.highest_attached());
+  const bool alone = std::none_of(others.begin(), others.end(), [&](const Client* other) {
+    return other != &c && !other->work.outstanding.empty() && !other->work.stands;
+  });
+  return alone ? kShortSliceUs : 0;
 }
 
 bool Stops::afford() {

@@ -26,8 +26,6 @@ class Stops {
   // What its shim says.
   void told(Client& client, const StopBody& body);
   void forget(const Client& client);
-  // Somebody came, left, or has another priority.
-  void members_changed() { only_below_known_ = false; }
   // Orders what is due. Behind all else of a step.
   void settle(StopWhen builtin);
   TimeNs deadline() const { return look_at_; }
@@ -50,8 +48,6 @@ class Stops {
   double stop_us_ = 340, go_us_ = 355;  // as measured on an H200, then learned
   double stops_left_ = 0;               // that may be ordered now
   TimeNs stops_at_ = 0;                 // as of then
-  ClientId only_below_ = 0;             // who alone is below those at the top; 0: none is
-  bool only_below_known_ = false;
 };
 
 }  // namespace heddle::core

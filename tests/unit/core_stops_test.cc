@@ -140,6 +140,42 @@ TEST_F(CoreStopsTest, NothingIsGrantedBehindItUntilItsShimSaysThatItGoesOn) {
   EXPECT_GT(grants_.size(), granted);
 }
 
+TEST_F(CoreStopsTest, OfThoseThatAreStoppedOneAtATimeHasWorkOnTheGpu) {
+  begin(kLongUs);
+  attach(kThird, 9);
+  kernel(kThird, 0, 33);
+  say(kThird, ipc::kStopYes);
+  meet(kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  now_ += kMs;
+  service_done();
+  const size_t granted = grants_.size();
+  ask(kThird);
+  EXPECT_EQ(grants_.size(), granted) << "what stood goes on first";
+}
+
+TEST_F(CoreStopsTest, HowLongItTakesIsGuessedWhereItWasNeverLeftAlone) {
+  begin(kLongUs);
+  kernel(kBatch, 1, 55);
+  Event asked = launch(EventKind::kAsked, kBatch, Admission::kAsk);
+  asked.launch.kernel = 1;
+  step(asked);
+  now_ += 5 * kMs;
+  step(launch(EventKind::kPosted, kService, Admission::kLease));
+  pass(2 * kMs);
+  ASSERT_TRUE(off());
+  say(kBatch, ipc::kStopYes, true, 600);
+  service_done();
+  pass(3 * kMs);
+  ASSERT_FALSE(off());
+  say(kBatch, ipc::kStopYes, false, 600);
+  now_ += 20 * kMs;
+  Event e(EventKind::kCompleted, now_, kBatch);
+  e.done = {stream_seq_[kBatch], 30'000, 0, Evidence::kMarker};
+  step(e);
+  EXPECT_NEAR(core_->view().outlook(kBatch, now_, 1).duration_us, 27'000, 2'000);
+}
+
 TEST_F(CoreStopsTest, ItIsBusyWhileItStandsAndNothingIsLearnedOfIt) {
   begin(kLongUs);
   meet(kMs);
@@ -308,13 +344,20 @@ TEST_F(CoreStopsTest, BypassAndAPolicyThatSaysNothingLetItGoOn) {
   EXPECT_FALSE(off());
 }
 
-TEST_F(CoreStopsTest, WhoIsAloneBelowHasAShortSlice) {
+TEST_F(CoreStopsTest, WhoAloneHasWorkBelowHasAShortSlice) {
   begin(kLongUs);
   ASSERT_TRUE(stop_.contains(kBatch));
   EXPECT_EQ(stop_[kBatch].slice_us, 200u);
   attach(kThird, 9);
-  pass(kUs);
+  kernel(kThird, 0, 33);
+  say(kThird, ipc::kStopYes);
+  ask(kThird);
+  ASSERT_EQ(grants_.back().client, kThird);
+  EXPECT_EQ(stop_[kThird].slice_us, 200u);
+  EXPECT_EQ(stop_[kBatch].slice_us, 200u) << "no call for who has nothing on the GPU";
+  step(launch(EventKind::kPosted, kBatch, Admission::kSelfStarved));
   EXPECT_EQ(stop_[kBatch].slice_us, 0u);
+  EXPECT_EQ(stop_[kThird].slice_us, 0u);
 }
 
 TEST_F(CoreStopsTest, WhoLeavesWhileItStandsLeavesNothingBehind) {

@@ -53,13 +53,13 @@ bool OnDevice::stuck_behind(uint16_t stream, TimeNs now) {
 
 void OnDevice::stand() {
   stands = true;
-  outstanding.all_stopped();
+  outstanding.all_stopped(0);
   untimed.clear();
 }
 
 void OnDevice::go_on(TimeNs stood, TimeNs now) {
   stands = false;
-  outstanding.all_stopped();  // what came meanwhile, too
+  outstanding.all_stopped(to_us(stood));  // what came meanwhile, too
   untimed.clear();
   undated = {};
   set_busy_until(busy_until + stood, now);

@@ -90,7 +90,10 @@ struct OnDevice {
     }
     if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
     if (outstanding.empty()) return unseen_until;
-    return std::max(unseen_until, leased ? busy_until : busy_until + kEvidencePatienceNs);
+    // Who was stopped in its middle may have had a part of the GPU only.
+    const bool stood = outstanding.oldest()->stopped;
+    const TimeNs patience = stood ? kWaitPatienceNs : kEvidencePatienceNs;
+    return std::max(unseen_until, leased ? busy_until : busy_until + patience);
   }
   // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
   void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }

@@ -19,8 +19,11 @@ double Outstanding::until_stopped_us() const {
   return sum_us;
 }
 
-void Outstanding::all_stopped() {
-  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) nodes_[n].work.stopped = true;
+void Outstanding::all_stopped(double stood_us) {
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
+    nodes_[n].work.stopped = true;
+    nodes_[n].work.stood_us += stood_us;
+  }
 }
 
 bool Outstanding::add(const Work& work, Work& dropped) {

@@ -28,7 +28,8 @@ struct Work {
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
   bool gated = false;       // stood at a gate: it was called before `posted_at`
-  bool stopped = false;     // in its middle (core/stops.h)
+  bool stopped = false;     // in its middle (core/stops.h),
+  double stood_us = 0;      // and stood for so long
   TimeNs wanted_since = 0;  // of one with gates inside: asked for, first of all
 
   bool resumed() const { return ran_us > 0 || stopped; }  // how long it takes tells nothing
@@ -58,7 +59,7 @@ class Outstanding {
   bool any_on_all() const { return launches_ > on_sets_; }
   double longest_hold_us() const;  // of those on all SMs
   double until_stopped_us() const;
-  void all_stopped();  // Work::stopped
+  void all_stopped(double stood_us);  // Work::stopped, for so much longer
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
