@@ -78,10 +78,11 @@ struct ClientView {
   uint64_t launches = 0;   // so far; one that was stopped inside and goes on is one
   double work_us = 0;      // of those, as predicted on all SMs and with nobody beside
   bool active = false;
-  bool gates = false;     // it is held on the GPU; else it asks
-  bool profiled = false;  // its task's measurement stage is over
-  double stopped_us = 0;  // so long in all it stood in its middle (stops.h)
-  uint64_t stops = 0;     // so often
+  bool gates = false;      // it is held on the GPU; else it asks
+  bool profiled = false;   // its task's measurement stage is over
+  double stopped_us = 0;   // so long in all it stood in its middle (stops.h)
+  uint64_t stops = 0;      // so often
+  bool stoppable = false;  // that can be, and it can have slices of its own
 };
 
 // The device as policies see it (`g`).

@@ -62,7 +62,8 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .gates = c.holds_on_device(),
        .profiled = c.known.measured->profiled,
        .stopped_us = c.stop.stood_us + (c.work.stands ? to_us(now_.clock - c.stop.since) : 0),
-       .stops = c.stop.count};
+       .stops = c.stop.count,
+       .stoppable = !now_.config.mps && c.stop.able == ipc::kStopYes};
   return true;
 }
 

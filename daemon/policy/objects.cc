@@ -245,6 +245,7 @@ constexpr Field kClientFields[] = {
     {"active", push_client_field<&ClientView::active>},
     {"profiled", push_client_field<&ClientView::profiled>},
     {"stopped_us", push_client_field<&ClientView::stopped_us>},
+    {"stoppable", push_client_field<&ClientView::stoppable>},
     method_field<kLeaseIt>("lease"),
     method_field<kWindowIt>("window"),
     method_field<kGateIt>("gate"),

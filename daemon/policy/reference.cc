@@ -135,6 +135,7 @@ constexpr Entry kClientDocs[] = {
     {"c.launch_priority", "c:launch_priority(n)", "",
      "what its launches carry, -5 (first) to 0; nil: the built-in's"},
     {"c.stopped_us", nullptr, "number", "µs in all that what ran of it was stopped"},
+    {"c.stoppable", nullptr, "boolean", "that can be, and it can have a slice (time-sliced)"},
     {"c.stop", "c:stop(when)", "",
      "time-sliced: what runs of it is stopped in its middle while somebody above is at work; "
      "\"never\", \"long\": what outlasts a stop, or \"always\""},

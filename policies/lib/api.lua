@@ -94,6 +94,7 @@
 ---@field gate fun(self: Client, for_us) # the same as `GATE`, for good or for so long
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
 ---@field stopped_us number # µs in all that what ran of it was stopped
+---@field stoppable boolean # that can be, and it can have a slice (time-sliced)
 ---@field stop fun(self: Client, when) # time-sliced: what runs of it is stopped in its middle while somebody above is at work; "never", "long": what outlasts a stop, or "always"
 ---@field slice fun(self: Client, us) # time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
