@@ -40,7 +40,8 @@ for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, queue_until_us = 0,
                takes = true, last_run = 0, last_run_us = -huge, at_us = 0, idle_us = 0,
                pause_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0,
-               slow = 0, slow_of = 0, slower = huge }
+               slow = 0, slow_of = 0, slower = huge,
+               worked_us = 0, seen = false }  -- at the last pause; whether they worked since then
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -65,13 +66,18 @@ local function measure(s, g, k, at_us, p)
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
     promise.follow_load(s, idle_us - s.idle_us, all_us, at_us)
+    -- What can be stopped is, while those above work. That costs the first run after a pause its
+    -- time, whatever went: who was promised nothing by a rule bears it.
+    local stop = above.stops(k, p.stop) and above.STOP_US * count / alone or 0
     local allowed, promised, tail = promise.allowed(
-      g, q, alone / count, s, p.slowdown_pct / 100, STEPS[s.ways.at].busy == NONE)
+      g, q, alone / count, s, max(p.slowdown_pct / 100, stop), STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
     local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
     ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,
                  slow_of - s.slow_of, max(0, work_us - s.work_us) / all_us,
-                 function(i) return sets or not STEPS[i].sets end)
+                 function(i)
+                   return (sets or not STEPS[i].sets) and (stop == 0 or STEPS[i].busy == NONE)
+                 end)
     s.ways.bounds_slow = p.p99_pct > 0 or tail
     s.slower = p.p99_pct > 0 and 1 + p.p99_pct / 100 or tail and huge or 1 + tail_times * promised
     local best = s.ways.best
@@ -124,6 +130,13 @@ return policy {
         if owed_us ~= huge then above.gate(g, q, long_us) end
         s.pause_us, s.takes = idle_us, ways.takes_pause(s.ways)
       end
+      -- What stands asks for nothing: a pause is another one also where nobody saw them work.
+      local worked_us = at_us - idle_us
+      if not (busy or s.seen) and worked_us > s.worked_us + 1 and above.stops(k, p.stop) then
+        s.takes = ways.takes_pause(s.ways)
+      end
+      s.seen = busy
+      if not busy then s.worked_us = worked_us end
       if step.busy == NONE and not blind then owed_us = s.takes and huge or 0 end
       local where = busy and step.busy or step.pause
       local early_us = s.pause_us + settle_us - idle_us

@@ -5,12 +5,14 @@
 -- of its priority wait, so that each has its part even where all are the most important. Who is
 -- alone is leased and pays nothing. Below the top a client waits while anyone above has work.
 --
--- Time-sliced, one client is on the GPU at a time, and for a turn: each change costs switch_us.
+-- Time-sliced, the GPU itself gives each its part where all take slices by share: nobody is held
+-- for an equal. Else one client is on it at a time, and for a turn: each change costs switch_us.
 queue.create("waiting")
 
 local above = import "lib/above"
 
 local max, min, floor = math.max, math.min, math.floor
+local SLICE_LEAST_US, SLICE_MOST_US = 100, 1000000
 local mps = false
 -- By client: what to add to its GPU time over its share, to have its account. By priority: the
 -- account of whoever was served last. Who comes, or asks for less than its part, starts from there.
@@ -35,6 +37,21 @@ local function one_more(g, c, inflight_us, turn_us)
   return true
 end
 
+-- Gives the equals of `own` slices by their shares. False, and they have none, if one of them that
+-- works cannot, or while somebody above works: two that are under way are two to be stopped.
+local function slices(g, own, least_us)
+  local q, least, may = own.priority, math.huge, true
+  for c in g:clients() do
+    if c.priority == q then least = min(least, c.share) end
+    if c.active and (c.priority < q or c.priority == q and not c.stoppable) then may = false end
+  end
+  for c in g:clients() do
+    local us = max(SLICE_LEAST_US, min(SLICE_MOST_US, floor(least_us * c.share / least)))
+    if c.priority == q then c:slice(may and us or 0) end
+  end
+  return may
+end
+
 -- Ascending: priority, then account; time-sliced in whole turns, and in each one client at a time.
 local function key_of(q, us, id, turn_us)
   if mps then return q * 2 ^ 45 + us end
@@ -48,6 +65,8 @@ return policy {
                 doc = "time-sliced: GPU time of a turn, times the client's share" },
     depth_us = { type = "int", min = 20, max = 100000, default = 1000,
                  doc = "predicted work in flight, if it is more than one launch" },
+    slice_us = { type = "int", min = 100, max = 100000, default = 2000,
+                 doc = "time-sliced: slice of the least share, others' in proportion" },
     saved_us = { type = "int", min = 0, max = 1000000, default = 10000,
                  doc = "most that a client saves up, times its share, by asking for less" },
     wait_us = { type = "int", min = 0, max = 100000, default = 300,
@@ -57,6 +76,7 @@ return policy {
     client_init = function(c, p)
       local q = c.priority
       set_account(c, served[q])
+      c:stop("long")
       return GATE
     end,
     client_active = function(c, p) return GATE end,
@@ -79,6 +99,11 @@ return policy {
       if not k then return IDLE, "empty" end
       local q, own = k.priority, k.client
       if g:busy(q) then return IDLE, "a more important client runs" end
+      if not mps and slices(g, own, p.slice_us) then
+        k.client:lease()
+        served[q] = max(served[q], account(own))
+        return RUN, k, "by its slice"
+      end
       local alone, inflight_us, others_us = true, 0, 0
       local least_us, others_least_us = account(own), math.huge   -- of the active equals
       for c in g:clients() do

@@ -17,7 +17,8 @@
 -- that it can ask for, and those above are no slower than they may be, it need not ask (open_us).
 queue.create("be")
 
-local follows = (import "lib/above").follows
+local lib = import "lib/above"
+local follows = lib.follows
 
 local min, max, huge = math.min, math.max, math.huge
 local saved_us_max = 3000                     -- a pause must not save up a burst
@@ -235,6 +236,7 @@ return policy {
       local soon = room and not a.open and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
+      if lib.stops(k, p.stop) then hold_us = min(hold_us, lib.STOP_US) end  -- in its middle
       if hold_us > p.overrun_max_us + patience_us then
         k = queue.best_fit("be", p.overrun_max_us)   -- likewise
         if not k then return IDLE, "too long for any gap" end

@@ -47,5 +47,11 @@ local function follows(k, asks_us, held_us)
   return held_us and max(0, held_us) or math.huge
 end
 
+-- What those above wait at most where what runs can be stopped in its middle: until it stands, and
+-- until they have the GPU.
+local STOP_US = 500
+-- Whether what runs of the launch is stopped for those above, by the policy's parameter `stop`.
+local function stops(k, when) return when ~= "never" and k.client.stoppable end
+
 return { top = top, has_window = has_window, gate = gate, goes_first = goes_first, credit = credit,
-         follows = follows }
+         follows = follows, STOP_US = STOP_US, stops = stops }
