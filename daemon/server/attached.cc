@@ -282,10 +282,10 @@ bool Client::apply(const core::Decision& d) {
   return false;
 }
 
-std::optional<core::StopBody> Client::stops_on(uint8_t gpu) {
+std::optional<core::StopBody> Client::stops_on(uint8_t gpu, bool allowed) {
   const size_t device = device_of(gpu);
   if (device == identity_.gpus.size()) return std::nullopt;
-  return stop_desk_.look(*control_, *client_, device);
+  return stop_desk_.look(*control_, *client_, device, allowed);
 }
 
 ipc::StopAble Client::can_stop(uint8_t gpu) const {

@@ -150,7 +150,7 @@ bool Presence::tell_stops(const std::vector<Client*>& clients, core::TimeNs now)
   bool any = false;
   for (Client* client : clients) {
     devices_.for_each_of(*client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-      const auto said = client->stops_on(gpu);
+      const auto said = client->stops_on(gpu, stop_answers_.allows(devices_.gpus().id(gpu)));
       if (!said) return;
       core::Event event(core::EventKind::kStops, now, client->identity().id);
       event.device = gpu;

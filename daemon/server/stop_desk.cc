@@ -17,13 +17,15 @@ void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder 
 }
 
 std::optional<core::StopBody> StopDesk::look(ipc::ControlMemory& control,
-                                             const ipc::ClientMemory& client, size_t device) {
+                                             const ipc::ClientMemory& client, size_t device,
+                                             bool allowed) {
   constexpr uint32_t kCallUsMost = 100'000;  // longer is no driver's call
   const ipc::ThreadBlock& block = client.threads[device];
   Device& d = devices_[device];
   // One that means nothing is not said.
   const uint32_t word = block.stop_able.load(std::memory_order_relaxed);
-  const auto able = word < ipc::kStopAbleCount ? static_cast<ipc::StopAble>(word) : d.able;
+  const auto said = word < ipc::kStopAbleCount ? static_cast<ipc::StopAble>(word) : d.able;
+  const ipc::StopAble able = allowed || said == ipc::kStopNotSaid ? said : ipc::kStopNotAsked;
   const uint32_t newest = block.stop_done.load(std::memory_order_acquire);
   const bool done = d.open && static_cast<int32_t>(newest - d.number) >= 0;
   if (able == d.able && !done) return std::nullopt;

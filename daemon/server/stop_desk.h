@@ -13,9 +13,9 @@ namespace heddle::server {
 class StopDesk {
  public:
   void order(ipc::ControlMemory& control, size_t device, ipc::StopOrder order);
-  // What its shim says of the device and did not at the last call.
+  // What its shim says of the device and did not at the last call. Not `allowed`: that it cannot.
   std::optional<core::StopBody> look(ipc::ControlMemory& control, const ipc::ClientMemory& client,
-                                     size_t device);
+                                     size_t device, bool allowed = true);
   ipc::StopAble able(size_t device) const { return devices_[device].able; }
 
  private:

@@ -41,6 +41,7 @@ std::vector<Finding> examine(const json& facts) {
   if (daemon.at("code") == kOk) {
     add(examine_promises, daemon.at("ps"));
     add(examine_kept, daemon.at("status"));
+    add(examine_stops, daemon.at("status"));
   }
   return findings;
 }
