@@ -132,6 +132,7 @@ def check(where):
     level, text = found.pop("bypassed")[0]
     expect(level == ("ok" if everything_is_seen() else "warn"), (level, text))
     expect(level == "ok" or text.startswith("not known: "), text)
+    expect(found.pop("stops") == [("note", "not asked yet; heddle doctor --stop")], found)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
     check_unlisted(where)
     check_pod(where)
