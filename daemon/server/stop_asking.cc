@@ -43,7 +43,13 @@ void StopAsking::reread() {
 }
 
 void StopAsking::take(Result<std::vector<StopAnswer>> answers) {
-  if (answers_.take(std::move(answers))) tell();
+  if (!answers_.take(std::move(answers))) return;
+  bool all = true;
+  for (size_t i = 0; i < count_; ++i) {
+    all &= answers_.of(gpus_.id(static_cast<uint8_t>(i))) != nullptr;
+  }
+  if (all) answers_.set_not_asked("");  // somebody else has asked
+  tell();
 }
 
 void StopAsking::tell() const {

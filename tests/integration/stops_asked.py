@@ -104,6 +104,8 @@ def check_start(where, file):
     file.unlink()
     command = [*within, stage.DIST / "bin/heddled", "--config", where.folder / "heddled.toml"]
     env = where.env | {"LD_LIBRARY_PATH": str(stage.SIM)}
+    # As the unit does, behind heddled's start, outside of its sandbox.
+    once = [*within, stage.HEDDLE, "doctor", "--stop", "--once"]
     for expected in ("yes", "yes", "not asked"):
         if expected == "not asked":
             file.unlink()
@@ -119,9 +121,13 @@ def check_start(where, file):
             expect(told["answers"][0]["answer"] == "yes" and told["not_asked"] == "", told)
             stage.wait_until(file.exists, 10, "it is kept")
             expect(before in (None, file.read_bytes()), "who has answered is not asked again")
+            done = subprocess.run(once, env=env, capture_output=True, text=True, timeout=60)
+            expect(done.returncode == 0 and done.stdout == "", done)
         else:
             expect(told["answers"] == [] and told["not_asked"] == "no CUDA driver", told)
             expect("event=stops_not_asked" in log.read_text(), log.read_text())
+            ask(where)
+            stage.wait_until(lambda: stops(where)["not_asked"] == "", 10, "somebody else asked")
         where.stop_daemon()
 
 

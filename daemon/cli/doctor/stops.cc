@@ -37,13 +37,17 @@ std::string own_file() {
   return state.empty() ? "" : state + '/' + server::kStopsFile;
 }
 
-// "", or why the answer is not where the heddled looks that answers here.
-std::string elsewhere(const std::string& socket, const std::string& file) {
+// What the heddled that answers here says of stops; empty where none does.
+json told_by(const std::string& socket) {
   server::Request request;
   request.kind = server::Request::Kind::kStatus;
   const Answer status = ask(socket, request);
-  if (status.code != kOk) return "";
-  const std::string its = status.json.value("stops", json::object()).value("file", "");
+  return status.code == kOk ? status.json.value("stops", json::object()) : json::object();
+}
+
+// "", or why the answer is not where that heddled looks.
+std::string elsewhere(const json& told, const std::string& file) {
+  const std::string its = told.value("file", file);
   if (its == file) return "";
   return its.empty() ? "heddled keeps no state and reads no answers"
                      : "heddled reads " + printable(its) + ", not " + file;
@@ -51,8 +55,8 @@ std::string elsewhere(const std::string& socket, const std::string& file) {
 
 // The host's, as far as its driver tells; else, or where the caller chose, what a program sees
 // first.
-std::vector<std::string> gpus() {
-  if (getenv("CUDA_VISIBLE_DEVICES") != nullptr) return {""};
+std::vector<std::string> gpus(const StopOptions& options) {
+  if (options.sim || getenv("CUDA_VISIBLE_DEVICES") != nullptr) return {""};
   server::GpuNumbers numbers;
   std::vector<server::GpuId> ids;
   for (const server::DriverGpu& gpu : server::driver_gpus()) ids.push_back(gpu.id);
@@ -61,7 +65,14 @@ std::vector<std::string> gpus() {
   for (size_t i = 0; i < std::min<size_t>(ids.size(), ipc::kDevices); ++i) {
     all.push_back(numbers.text(static_cast<uint8_t>(i)));
   }
-  if (all.empty()) all.emplace_back();
+  if (options.once) {
+    const server::StopAnswers kept(server::StopsSetting::kAsked, state_directory());
+    std::erase_if(all, [&](const std::string& gpu) {
+      return kept.of(*server::parse_gpu_id(gpu)) != nullptr;
+    });
+  } else if (all.empty()) {
+    all.emplace_back();
+  }
   return all;
 }
 
@@ -96,6 +107,9 @@ void show(const StopAnswer& answer) {
 }  // namespace
 
 int run_stop(const std::string& socket, bool as_json, const StopOptions& options) {
+  const std::vector<std::string> asked = gpus(options);
+  const json told = told_by(socket);
+  if (asked.empty() || (options.once && told.value("setting", "asked") != "asked")) return kOk;
   const std::string file = own_file();
   const auto sim = library_directory() / "sim/libcuda.so.1";
   const std::string driver =
@@ -106,7 +120,7 @@ int run_stop(const std::string& socket, bool as_json, const StopOptions& options
   if (options.sim) setenv("HEDDLE_SIM_MODE", "timeslice", 0);
   std::vector<StopAnswer> answers;
   std::string problem;
-  for (const std::string& gpu : options.sim ? std::vector<std::string>(1) : gpus()) {
+  for (const std::string& gpu : asked) {
     const Result<StopAnswer> answer = ask_gpu(options, driver, gpu);
     if (!answer) {
       const std::string& why = answer.error().message;
@@ -123,7 +137,7 @@ int run_stop(const std::string& socket, bool as_json, const StopOptions& options
     problem = "not kept: " + kept.error().message + "; run it as heddled's user";
     if (!as_json) std::cout << problem << '\n';
   }
-  if (const std::string where = problem.empty() ? elsewhere(socket, file) : ""; !where.empty()) {
+  if (const std::string where = problem.empty() ? elsewhere(told, file) : ""; !where.empty()) {
     problem = where + "; run it as heddled's user, with its STATE_DIRECTORY";
     if (!as_json) std::cout << problem << '\n';
   }
@@ -143,9 +157,11 @@ void add_doctor(CLI::App& app, StopOptions& o, const std::string& socket, const 
       "--stop", o.stop, "ask the GPUs whether they can stop kernels that run, and keep the answer");
   doctor->add_flag("--sim", o.sim, "ask the simulated GPU")->needs(stop);
   doctor
-      ->add_flag(
-          "--even-if-busy", o.even_if_busy,
-          "ask while other programs are on the GPU, which then wait for some 0.1 s at a time")
+      ->add_flag("--even-if-busy", o.even_if_busy,
+                 "ask while other programs are on the GPU, which then share it with the probe for "
+                 "some seconds")
+      ->needs(stop);
+  doctor->add_flag("--once", o.once, "ask only GPUs that have not answered under this driver")
       ->needs(stop);
   doctor->callback(
       [&] { exit_code = o.stop ? run_stop(socket, as_json, o) : run_doctor(socket, as_json); });

@@ -10,6 +10,7 @@ struct StopOptions {
   bool stop = false;
   bool sim = false;
   bool even_if_busy = false;  // others are on the GPU
+  bool once = false;          // not those that have answered under this driver
 };
 
 // Both kinds of `heddle doctor`.
