@@ -100,10 +100,12 @@ void expect_nobody(const std::string& gpu, bool simulated) {
       (find(gpu.c_str(), &device) == 0 || find(("MIG-" + gpu.substr(4)).c_str(), &device) == 0) &&
       list(device, &count, all.data()) == 0;
   if (!known) not_asked("NVML does not say whether somebody else is on the GPU");
+  bool others = false;
   for (unsigned i = 0; i < count; ++i) {
     if (is_mps(all[i].pid)) not_asked("MPS is on the GPU");
+    others |= all[i].pid != static_cast<unsigned>(getpid());
   }
-  if (count > 0) not_asked("somebody else is on the GPU");
+  if (others) not_asked("somebody else is on the GPU");
 }
 
 // ---- a child ------------------------------------------------------------------------------------
