@@ -124,6 +124,7 @@ def check_host_limits(where):
 def check(where):
     code, found = doctor(where)
     expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
+    expect(found["stops"] == [("note", "not known: no heddled answers")], found)
     driver = stage.SIM / "libcuda.so.1"
     expect(found["driver"][0] == ("ok", f"{driver}, CUDA 13.0"), found["driver"])
     where.start_daemon("priority")

@@ -42,6 +42,8 @@ std::vector<Finding> examine(const json& facts) {
     add(examine_promises, daemon.at("ps"));
     add(examine_kept, daemon.at("status"));
     add(examine_stops, daemon.at("status"));
+  } else {
+    findings.push_back({Level::kNone, "stops", "not known: no heddled answers", ""});
   }
   return findings;
 }
