@@ -20,6 +20,7 @@
 
 #include "daemon/base/owners.h"
 #include "daemon/base/printable_output.h"
+#include "daemon/base/state_directory.h"
 #include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"
@@ -36,23 +37,6 @@ std::string installed_policies() {
   std::error_code error;
   const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
   return (self.parent_path().parent_path() / "share/heddle/policies").string();
-}
-
-// What systemd made for us, or the usual place; "" if there is none: then nothing is remembered.
-std::string state_directory() {
-  std::string directory;
-  if (const char* given = getenv("STATE_DIRECTORY")) {
-    directory = given;
-  } else if (geteuid() == 0) {
-    directory = "/var/lib/heddle";
-  } else if (const char* state = getenv("XDG_STATE_HOME")) {
-    directory = std::string(state) + "/heddle";
-  } else if (const char* home = getenv("HOME")) {
-    directory = std::string(home) + "/.local/state/heddle";
-  }
-  std::error_code error;
-  if (!directory.empty()) std::filesystem::create_directories(directory, error);
-  return directory;
 }
 
 // Why this process does not get the directory until it ends, "" if it does. The lock is a file that
@@ -97,6 +81,7 @@ Result<server::Config> read_config(const std::string& file, const std::string& s
   if (config->profiles.directory.empty() && std::filesystem::is_directory(state)) {
     config->profiles.directory = state + "/profiles";
   }
+  config->state = state;
   server::fill_directories(config->mps);
   if (config->policy.directory.empty()) config->policy.directory = installed_policies();
   return config;
@@ -113,6 +98,8 @@ void raise_descriptor_limit() {
 int run(const std::string& file, const std::string& socket, const std::string& policy,
         bool check_only) {
   std::string state = state_directory();
+  std::error_code error;
+  if (!state.empty()) std::filesystem::create_directories(state, error);
   const std::string state_error = check_only ? "" : state_problem(state);
   if (!state_error.empty()) state.clear();
   Result<server::Config> config = read_config(file, socket, policy, state);

@@ -47,6 +47,7 @@ enum StopAble : uint32_t {
   kStopRefused = 9,       // the driver refused
   kStopTraced = 10,       // a debugger or a checker holds the process
   kStopNoThread = 11,     // the shim could start no thread
+  kStopNotAsked = 12,     // heddled: the GPU was not asked, or cannot, or [gpu] stops is "off"
   kStopAbleCount
 };
 

@@ -7,8 +7,8 @@
 #include "daemon/base/version.h"
 #include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/doctor/probe.h"
+#include "daemon/cli/doctor/stops.h"
 #include "daemon/cli/look/explain.h"
 #include "daemon/cli/look/metrics.h"
 #include "daemon/cli/look/print.h"
@@ -49,6 +49,7 @@ struct Options {
   std::string socket;
   bool as_json = false;
   RunOptions run;
+  StopOptions stop;
   SweepOptions sweep;
   std::string class_name, policy;
   std::vector<std::string> params;
@@ -175,8 +176,7 @@ void add_queries(CLI::App& app, Options& o) {
       ->footer(status_help() + kFooter)
       ->callback(
           [&o] { o.exit_code = query(o, request_of(Request::Kind::kStatus), print_status); });
-  app.add_subcommand("doctor", "What is in place, what is not, and what to do about it")
-      ->callback([&o] { o.exit_code = run_doctor(o.socket, o.as_json); });
+  add_doctor(app, o.stop, o.socket, o.as_json, o.exit_code);
   CLI::App* cdi =
       app.add_subcommand("cdi", "A CDI specification that puts containers under heddle");
   cdi->add_option("--output", o.output, "write it there, such as /etc/cdi/heddle.json");

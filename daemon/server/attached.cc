@@ -282,10 +282,10 @@ bool Client::apply(const core::Decision& d) {
   return false;
 }
 
-std::optional<core::StopBody> Client::stops_on(uint8_t gpu, core::TimeNs now) {
+std::optional<core::StopBody> Client::stops_on(uint8_t gpu, bool allowed, core::TimeNs now) {
   const size_t device = device_of(gpu);
   if (device == identity_.gpus.size()) return std::nullopt;
-  return stop_desk_.look(*control_, *client_, device, now);
+  return stop_desk_.look(*control_, *client_, device, allowed, now);
 }
 
 ipc::StopAble Client::can_stop(uint8_t gpu) const {

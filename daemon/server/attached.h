@@ -156,8 +156,8 @@ class Client {
   void over(const ipc::RecordFields& completion) {
     if (identity_.gates) gate_queue_->over(completion);
   }
-  // What its shim says of stops on that GPU, if it is new.
-  std::optional<core::StopBody> stops_on(uint8_t gpu, core::TimeNs now);
+  // What its shim says of stops on that GPU, if it is new; `allowed`: they may be used there.
+  std::optional<core::StopBody> stops_on(uint8_t gpu, bool allowed, core::TimeNs now);
   ipc::StopAble can_stop(uint8_t gpu) const;
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);

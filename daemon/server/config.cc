@@ -183,6 +183,7 @@ std::string read_gpu(const toml::table& table, const std::string& file, Config& 
       "mode",
       {{"auto", GpuMode::kAuto}, {"mps", GpuMode::kMps}, {"timeslice", GpuMode::kTimeslice}},
       config.gpu_mode);
+  s.choice<StopsSetting>("stops", kStopsWords, config.stops);
   if (s.find("switch_us") != nullptr) s.number("switch_us", 0, 1e6, config.switch_us.emplace(0));
   if (const toml::node* node = s.find("context_memory")) {
     const auto amount = ipc::parse_memory(node->value<std::string>().value_or(""));
@@ -310,9 +311,9 @@ void read_sms(Section& s, std::string& out) {
 
 void read_memory(Section& s, Terms& terms) {
   s.text("memory", terms.memory);
-  if (const toml::node* node = s.find("memory");
-      node != nullptr && !ipc::parse_memory(terms.memory)) {
-    s.bad(*node, "memory", ipc::kMemoryForm);
+  const toml::node* const memory = s.find("memory");
+  if (memory != nullptr && !ipc::parse_memory(terms.memory)) {
+    s.bad(*memory, "memory", ipc::kMemoryForm);
   }
   s.choice<MemoryPer>("memory_per",
                       {{"rule", MemoryPer::kRule},
@@ -351,10 +352,9 @@ bool read_terms(Section& s, Terms& terms) {
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
   read_memory(s, terms);
-  const bool limits = read_limits(s, terms.slowdown_max, terms.channel_max);
-  return limits || !terms.memory.empty() || s.find("share") != nullptr ||
-         s.find("slo_ms") != nullptr || s.find("window_us") != nullptr ||
-         s.find("fail") != nullptr || !terms.sms.empty();
+  return read_limits(s, terms.slowdown_max, terms.channel_max) || !terms.memory.empty() ||
+         s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
+         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -466,7 +466,7 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
                     c.unobserved, c.sparse);
   };
   const auto gpu = [](const Config& c) {
-    return std::tie(c.gpu_mode, c.switch_us, c.context_memory, c.core);
+    return std::tie(c.gpu_mode, c.stops, c.switch_us, c.context_memory, c.core);
   };
   if (daemon(a) != daemon(b)) all.emplace_back("[daemon]");
   if (gpu(a) != gpu(b)) all.emplace_back("[gpu]");

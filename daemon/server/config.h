@@ -58,6 +58,10 @@ struct Rule {
 };
 
 enum class GpuMode : uint8_t { kAuto, kMps, kTimeslice };
+// Whose kernels may be stopped that run: on GPUs that were asked and can; on all; on none.
+enum class StopsSetting : uint8_t { kAsked, kOn, kOff };
+inline const std::vector<std::pair<std::string_view, StopsSetting>> kStopsWords = {
+    {"asked", StopsSetting::kAsked}, {"on", StopsSetting::kOn}, {"off", StopsSetting::kOff}};
 
 struct PolicySettings {
   std::string name = "builtin";  // a name in `directory`, a path, or "builtin"
@@ -99,6 +103,7 @@ struct Config {
   bool sparse = true;      // nor who launches faster than its gaps can be used (ipc/sparse.h)
 
   GpuMode gpu_mode = GpuMode::kAuto;
+  StopsSetting stops = StopsSetting::kAsked;
   std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced
   uint64_t context_memory = 0;      // counted of each process beside its allocations
   core::Config core;                // device, sm_total and mps are filled in per device
@@ -108,6 +113,7 @@ struct Config {
   MpsSettings mps;
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;
+  std::string state;                  // directory, "": nothing is kept in one; main sets it
   std::string file;                   // that it was read from, "" if there is none
   size_t conf_d = 0;                  // files of conf.d that were read besides
   std::string state_error;            // why nothing is kept in the state directory; main sets it

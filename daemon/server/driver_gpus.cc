@@ -3,13 +3,21 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <optional>
 
 namespace heddle::server {
 namespace {
 
-// "GPU-00112233-4455-6677-8899-aabbccddeeff"
-std::optional<GpuId> parse_uuid(const std::string& text) {
+// "KEY:  VALUE": the value, if that is the line's key.
+std::optional<std::string> value_of(const std::string& line, const std::string& key) {
+  if (line.rfind(key + ":", 0) != 0) return std::nullopt;
+  const size_t at = line.find_first_not_of(" \t", key.size() + 1);
+  if (at == std::string::npos) return std::nullopt;
+  return line.substr(at, line.find_last_not_of(" \t") + 1 - at);
+}
+
+}  // namespace
+
+std::optional<GpuId> parse_gpu_id(const std::string& text) {
   if (text.rfind("GPU-", 0) != 0) return std::nullopt;
   std::string digits = text.substr(4);
   std::erase(digits, '-');
@@ -23,16 +31,6 @@ std::optional<GpuId> parse_uuid(const std::string& text) {
   }
   return id;
 }
-
-// "KEY:  VALUE": the value, if that is the line's key.
-std::optional<std::string> value_of(const std::string& line, const std::string& key) {
-  if (line.rfind(key + ":", 0) != 0) return std::nullopt;
-  const size_t at = line.find_first_not_of(" \t", key.size() + 1);
-  if (at == std::string::npos) return std::nullopt;
-  return line.substr(at, line.find_last_not_of(" \t") + 1 - at);
-}
-
-}  // namespace
 
 std::vector<DriverGpu> driver_gpus(const std::string& directory) {
   std::error_code error;
@@ -48,7 +46,7 @@ std::vector<DriverGpu> driver_gpus(const std::string& directory) {
     std::optional<GpuId> id;
     for (std::string line; std::getline(file, line);) {
       if (const auto model = value_of(line, "Model")) gpu.model = *model;
-      if (const auto uuid = value_of(line, "GPU UUID")) id = parse_uuid(*uuid);
+      if (const auto uuid = value_of(line, "GPU UUID")) id = parse_gpu_id(*uuid);
     }
     if (!id) continue;
     gpu.id = *id;

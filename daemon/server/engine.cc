@@ -21,8 +21,9 @@ Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles,
       devices(config_, profiles, log, mistakes, stepper),
       reports(config_, roster, devices, stepper),
       contention(roster, devices),
+      stop_answers(config_.stops, config_.state),
       policy(config_, store, log, devices, stepper, reports),
-      presence(devices, stepper, policy, contention, profiles, log),
+      presence(devices, stepper, policy, contention, stop_answers, profiles, log),
       gates(config_.gates, roster, reports, presence),
       alerts(roster, devices, log) {}
 

@@ -25,6 +25,7 @@
 #include "daemon/server/reports.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
+#include "daemon/server/stop_answers.h"
 
 namespace heddle::server {
 
@@ -120,6 +121,7 @@ class Engine {
   Devices devices;
   Reports reports;
   Contention contention;
+  StopAnswers stop_answers;
   PolicyInForce policy;
   Presence presence;
   GateWatch gates;

@@ -150,7 +150,8 @@ bool Presence::tell_stops(const std::vector<Client*>& clients, core::TimeNs now)
   bool any = false;
   for (Client* client : clients) {
     devices_.for_each_of(*client, [&](core::Scheduler& scheduler, uint8_t gpu) {
-      const auto said = client->stops_on(gpu, now);
+      const bool allowed = stop_answers_.allows(devices_.gpus().id(gpu));
+      const auto said = client->stops_on(gpu, allowed, now);
       if (!said) return;
       core::Event event(core::EventKind::kStops, now, client->identity().id);
       event.device = gpu;

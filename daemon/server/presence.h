@@ -13,17 +13,19 @@
 #include "daemon/server/policy_in_force.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
+#include "daemon/server/stop_answers.h"
 
 namespace heddle::server {
 
 class Presence {
  public:
   Presence(Devices& devices, Stepper& stepper, PolicyInForce& policy, const Contention& contention,
-           profiles::ProfileStore& profiles, Log& log)
+           const StopAnswers& stop_answers, profiles::ProfileStore& profiles, Log& log)
       : devices_(devices),
         stepper_(stepper),
         policy_(policy),
         contention_(contention),
+        stop_answers_(stop_answers),
         profiles_(profiles),
         log_(log) {}
 
@@ -51,6 +53,7 @@ class Presence {
   Stepper& stepper_;
   PolicyInForce& policy_;
   const Contention& contention_;
+  const StopAnswers& stop_answers_;
   profiles::ProfileStore& profiles_;
   Log& log_;
   std::unordered_map<uid_t, size_t> places_;  // that the kernels of a user's clients take

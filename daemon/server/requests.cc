@@ -44,6 +44,22 @@ json bounds_json(const core::Scheduler& scheduler, bool named) {
   return bounds;
 }
 
+// null: nobody knows.
+json can_stop(const Engine& engine, uint8_t gpu) {
+  const StopAnswers& answers = engine.stop_answers;
+  const GpuId& id = engine.devices.gpus().id(gpu);
+  const bool known = answers.setting() != StopsSetting::kAsked || answers.of(id) != nullptr;
+  return known || answers.allows(id) ? json(answers.allows(id)) : json();
+}
+
+json stops_json(const StopAnswers& answers) {
+  return {{"setting", kStopsWords[static_cast<size_t>(answers.setting())].first},
+          {"file", answers.file()},
+          {"error", answers.error()},
+          {"not_asked", answers.not_asked()},
+          {"answers", stops_json(answers.all())}};
+}
+
 json device_json(const core::Scheduler& scheduler, const Engine& engine, const PolicyStore& store,
                  bool named) {
   const core::Config& config = scheduler.config();
@@ -52,6 +68,7 @@ json device_json(const core::Scheduler& scheduler, const Engine& engine, const P
       metrics_json(kDeviceGauges, {config.sm_total.get(), config.switch_us, scheduler.waiting()});
   all.update({{"index", config.device},
               {"uuid", engine.devices.gpus().text(config.device)},
+              {"can_stop", can_stop(engine, config.device)},
               {"policy", policy != nullptr ? store.describe(*policy) : json::object()},
               {"bounds", bounds_json(scheduler, named)},
               {"stalls", stall_json(scheduler)},
@@ -146,6 +163,7 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
           {"socket", facts.socket},
           {"mode", engine.devices.mps() ? "mps" : "timeslice"},
           {"mps", mps_json(*facts.mps)},
+          {"stops", stops_json(engine.stop_answers)},
           {"spin_us", facts.config->spin_us},
           {"bypass", engine.devices.bypass()},
           {"state_error", facts.config->state_error.empty() ? facts.policy_changes->unwritten()

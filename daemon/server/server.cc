@@ -125,6 +125,7 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
              (void)ipc::send_packet(fd, encode_reply(reply));
              disconnect(fd);
            }),
+      stop_asking_(&loop_.loop, config_, engine_.devices.gpus(), engine_.stop_answers, jobs_, log),
       save_again_(&loop_.loop, [this] { profiles_.retry(); }),
       stopper_([this] { stopping_ = true; }) {
   std::vector<GpuId> gpus;
@@ -163,8 +164,10 @@ void Server::handle_signals(ConfigChanges::Source source) {
     signals_.push_back(
         std::make_unique<SignalWatch>(&loop_.loop, number, [this] { stopping_ = true; }));
   }
-  signals_.push_back(
-      std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, [this] { config_changes_.reread(); }));
+  signals_.push_back(std::make_unique<SignalWatch>(&loop_.loop, SIGHUP, [this] {
+    config_changes_.reread();
+    stop_asking_.reread();
+  }));
 }
 
 void Server::run() {
@@ -174,6 +177,7 @@ void Server::run() {
   config_changes_.tell_unkept();
   notify_service_manager("READY=1");
   mps_.begin();
+  stop_asking_.begin(driver_gpus_.size());
   Watchdog watchdog;
   // An idle loop turns for it, too.
   // A turn that serves no socket feeds nobody.

@@ -30,6 +30,7 @@
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
 #include "daemon/server/rules.h"
+#include "daemon/server/stop_asking.h"
 
 namespace heddle::server {
 
@@ -111,6 +112,7 @@ class Server {
   PolicyChanges policy_changes_;
   ConfigChanges config_changes_;
   MpsOrders mps_;
+  StopAsking stop_asking_;
   std::unique_ptr<Recording> recording_;  // one at a time
   int recording_for_ = -1;                // the connection that asked for it
 

@@ -30,6 +30,8 @@ std::string_view stops_not_because(ipc::StopAble able) {
       return "a debugger or a checker holds it";
     case ipc::kStopNoThread:
       return "its shim could start no thread";
+    case ipc::kStopNotAsked:
+      return "this GPU cannot, was not asked, or [gpu] stops is \"off\" (heddle doctor)";
     case ipc::kStopYes:
     case ipc::kStopAbleCount:
       break;
@@ -49,19 +51,21 @@ void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder 
 
 std::optional<core::StopBody> StopDesk::look(ipc::ControlMemory& control,
                                              const ipc::ClientMemory& client, size_t device,
-                                             core::TimeNs now) {
+                                             bool allowed, core::TimeNs now) {
   constexpr uint32_t kCallUsMost = 100'000;  // longer is no driver's call
   constexpr core::TimeNs kDeafNs = 10'000'000;
   const ipc::ThreadBlock& block = client.threads[device];
   Device& d = devices_[device];
   // One that means nothing is not said.
   const uint32_t word = block.stop_able.load(std::memory_order_relaxed);
-  const bool heard = word < ipc::kStopAbleCount && now >= d.deaf_until;
-  const auto able = heard ? static_cast<ipc::StopAble>(word) : d.able;
+  if (word < ipc::kStopAbleCount && word != d.said && now >= d.deaf_until) {
+    d.said = static_cast<ipc::StopAble>(word);
+    d.deaf_until = now + kDeafNs;
+  }
+  const ipc::StopAble able = allowed || d.said == ipc::kStopNotSaid ? d.said : ipc::kStopNotAsked;
   const uint32_t newest = block.stop_done.load(std::memory_order_acquire);
   const bool done = d.open && static_cast<int32_t>(newest - d.number) >= 0;
   if (able == d.able && !done) return std::nullopt;
-  if (able != d.able) d.deaf_until = now + kDeafNs;
   d.able = able;
   float took_us = 0;
   if (done) {

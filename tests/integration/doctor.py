@@ -124,6 +124,7 @@ def check_host_limits(where):
 def check(where):
     code, found = doctor(where)
     expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
+    expect(found["stops"] == [("note", "not known: no heddled answers")], found)
     driver = stage.SIM / "libcuda.so.1"
     expect(found["driver"][0] == ("ok", f"{driver}, CUDA 13.0"), found["driver"])
     where.start_daemon("priority")
@@ -132,6 +133,7 @@ def check(where):
     level, text = found.pop("bypassed")[0]
     expect(level == ("ok" if everything_is_seen() else "warn"), (level, text))
     expect(level == "ok" or text.startswith("not known: "), text)
+    expect(found.pop("stops") == [("note", "not asked yet; heddle doctor --stop")], found)
     expect(code == 0 and {f[0] for all in found.values() for f in all} == {"ok"}, found)
     check_unlisted(where)
     check_pod(where)

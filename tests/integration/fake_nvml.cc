@@ -18,6 +18,7 @@ FAKE int nvmlInit_v2() { return 0; }
 FAKE int nvmlSystemGetDriverVersion(char* out, unsigned) { return strcpy(out, "580.1"), 0; }
 FAKE int nvmlDeviceGetCount_v2(unsigned* count) { return *count = 1, 0; }
 FAKE int nvmlDeviceGetHandleByIndex_v2(unsigned, void** device) { return *device = device, 0; }
+FAKE int nvmlDeviceGetHandleByUUID(const char*, void** device) { return *device = device, 0; }
 FAKE int nvmlDeviceGetName(void*, char* out, unsigned) { return strcpy(out, "Fake GPU"), 0; }
 FAKE int nvmlDeviceGetMemoryInfo(void*, unsigned long long* out) {
   return out[0] = 80ull << 30, out[1] = 60ull << 30, out[2] = 20ull << 30, 0;

@@ -15,6 +15,7 @@ NAMES = ("heddle", "libheddle-shim", "heddle-bench")
 # Beside them only share/doc/PACKAGE and, of libheddle-shim, lintian's overrides.
 PLACES = {
     "heddle": ("etc/heddle/", "usr/bin/heddle", "usr/lib/heddle/sim/", "usr/share/heddle/",
+               "usr/libexec/heddle/heddle-stop-probe",
                "usr/share/man/", "usr/share/bash-completion/", "usr/share/zsh/",
                "usr/lib/systemd/system/heddle", "usr/lib/tmpfiles.d/heddle.conf"),
     "libheddle-shim": ("usr/lib/heddle/", "usr/share/lintian/overrides/"),
@@ -25,7 +26,7 @@ THERE = ("etc/heddle/heddled.toml", "usr/bin/heddled", "usr/share/man/man8/heddl
          "usr/share/man/man1/heddle-policy.1.gz", "usr/share/heddle/policies/gapfill.lua",
          "usr/share/doc/heddle/daemon/OPERATING.md", "usr/share/zsh/vendor-completions/_heddle",
          "usr/lib/heddle/libcuda.so.1", "usr/lib/heddle/with-libasan.so",
-         "usr/libexec/heddle/heddle-demo")
+         "usr/libexec/heddle/heddle-demo", "usr/libexec/heddle/heddle-stop-probe")
 EXPOSURE_MAX = 3.0
 
 

@@ -32,7 +32,9 @@ PROJECT = {
     # What joins them: main.
     "daemon": ["ipc", "daemon/base", "daemon/core", "daemon/policy", "daemon/server"],
     "bench/sim": ["daemon/sim", "shim/driver"],
-    "bench/workloads": ["shim/driver", "daemon/sim/script.h"],
+    # Of the shim besides: the driver's objects, which heddle-stop-probe looks for as it does.
+    "bench/workloads": ["shim/driver", "shim/stop/objects.h", "shim/link/log.h",
+                        "daemon/sim/script.h"],
     # The format: no process, clock or Lua.
     "bench/scenario": ["daemon/base"],
     "bench/virtual": ["daemon", "ipc/sm_set.h", "bench/runner", "bench/scenario"],

@@ -10,8 +10,8 @@ namespace {
 
 class StopDeskTest : public ::testing::Test {
  protected:
-  std::optional<core::StopBody> look(size_t device = 0) {
-    return desk_.look(*control_, *client_, device, now_ += 20'000'000);
+  std::optional<core::StopBody> look(size_t device = 0, bool allowed = true) {
+    return desk_.look(*control_, *client_, device, allowed, now_ += 20'000'000);
   }
   void able(uint32_t word, size_t device = 0) { client_->threads[device].stop_able = word; }
   // As the shim does: the newest order, whichever device it was for.
@@ -85,6 +85,18 @@ TEST_F(StopDeskTest, WhoCannotBeStoppedAnyMoreFindsNoOldOrder) {
   EXPECT_EQ(control_->windows[0].stop, 0U);
 }
 
+TEST_F(StopDeskTest, WhereStopsMayNotBeUsedNobodyCanBeStopped) {
+  EXPECT_FALSE(look(0, false));
+  able(ipc::kStopYes);
+  EXPECT_EQ(look(0, false)->able, ipc::kStopNotAsked);
+  EXPECT_EQ(look()->able, ipc::kStopYes);
+  desk_.order(*control_, 0, {true, 0});
+  carry_out();
+  look();
+  EXPECT_EQ(look(0, false)->able, ipc::kStopNotAsked);
+  EXPECT_EQ(control_->windows[0].stop, 0U);
+}
+
 TEST_F(StopDeskTest, AHostileClientIsHeardSeldomAndOnlyWhatMeansSomething) {
   able(ipc::kStopAbleCount);
   EXPECT_FALSE(look());
@@ -95,7 +107,7 @@ TEST_F(StopDeskTest, AHostileClientIsHeardSeldomAndOnlyWhatMeansSomething) {
   int heard = 0;
   for (int i = 0; i < 1'000; ++i) {  // 10 ms in all
     able(i % 2 == 0 ? ipc::kStopYes : ipc::kStopRefused);
-    heard += desk_.look(*control_, *client_, 0, now_ + i * 10'000) ? 1 : 0;
+    heard += desk_.look(*control_, *client_, 0, true, now_ + i * 10'000) ? 1 : 0;
   }
   EXPECT_LE(heard, 2);
   able(ipc::kStopYes);

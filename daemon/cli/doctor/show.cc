@@ -41,6 +41,9 @@ std::vector<Finding> examine(const json& facts) {
   if (daemon.at("code") == kOk) {
     add(examine_promises, daemon.at("ps"));
     add(examine_kept, daemon.at("status"));
+    add(examine_stops, daemon.at("status"));
+  } else {
+    findings.push_back({Level::kNone, "stops", "not known: no heddled answers", ""});
   }
   return findings;
 }

@@ -299,6 +299,11 @@ std::string prometheus_text(const json& status, const json& ps) {
     const std::string uuid = gpus[device.at("index").get<int>()] = device.value("uuid", "");
     page.add_table("heddle_gpu_", server::kDeviceGauges, device, {{"gpu_uuid", uuid}});
     page.add_table("heddle_gpu_", server::kDeviceMetrics, device.at("stats"), {{"gpu_uuid", uuid}});
+    if (const json can_stop = device.value("can_stop", json()); can_stop.is_boolean()) {
+      page.add("heddle_gpu_can_stop", "gauge",
+               "1: kernels that run there can be stopped. Missing: the GPU was not asked",
+               {{"gpu_uuid", uuid}}, can_stop.get<bool>() ? 1 : 0);
+    }
     for (const char* by : {"policy", "client", "gpu"}) {
       page.add("heddle_gpu_stalls_total", "counter",
                "Launches that the starvation bound let go although the GPU could have run them, by "

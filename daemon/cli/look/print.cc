@@ -340,6 +340,7 @@ void print_status(std::ostream& out, const json& answer) {
       << std::llround(answer.at("uptime_s").get<double>()) << " s, socket "
       << answer.at("socket").get<std::string>() << '\n'
       << "mode      " << answer.at("mode").get<std::string>() << '\n';
+  for (const std::string& text : stop_texts(answer)) out << "stops     " << text << '\n';
   if (answer.at("mps").at("managed") == true) print_mps(out, answer.at("mps"));
   print_config(out, answer.value("config", json::object()));
   out << "policy    " << printable(policy.at("name"));

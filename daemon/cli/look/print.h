@@ -58,6 +58,10 @@ std::string status_help();
 void print_mps(std::ostream& out, const nlohmann::json& answer);
 // Of a rule whose user or group is not known: status's config.unresolved.
 std::string unresolved_text(const nlohmann::json& rule);
+// A kept answer of a GPU: "yes, 0.63 ms to stop and go on, asked 2026-11-29", "no: ...".
+std::string stop_text(const nlohmann::json& answer);
+// What a status says of all; none: an older daemon says nothing.
+std::vector<std::string> stop_texts(const nlohmann::json& status);
 void print_status(std::ostream& out, const nlohmann::json& answer);
 void print_policies(std::ostream& out, const nlohmann::json& answer);
 void print_policy(std::ostream& out, const nlohmann::json& answer);
