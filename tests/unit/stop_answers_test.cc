@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <memory>
 
 #include "daemon/server/driver_gpus.h"
-#include "daemon/server/stop_desk.h"
 #include "tests/folder.h"
 
 namespace heddle::server {
@@ -112,23 +110,6 @@ TEST(StopAnswers, SettingWinsOverAnswers) {
   on.take(std::vector{answer(kGpu, false)});
   EXPECT_FALSE(off.allows(*parse_gpu_id(kGpu)) || off.allows(kSimulatedGpu));
   EXPECT_TRUE(on.allows(*parse_gpu_id(kGpu)));
-}
-
-TEST(StopAnswers, ClientOnAGpuThatMayNotBeStoppedIsToldAsUnableAndGoesOn) {
-  const auto control = std::make_unique<ipc::ControlMemory>();
-  const auto client = std::make_unique<ipc::ClientMemory>();
-  StopDesk desk;
-  EXPECT_FALSE(desk.look(*control, *client, 0, false)) << "its shim said nothing yet";
-  client->threads[0].stop_able = ipc::kStopYes;
-  EXPECT_EQ(desk.look(*control, *client, 0, true)->able, ipc::kStopYes);
-  desk.order(*control, 0, {true, 0});
-  const auto told = desk.look(*control, *client, 0, false);
-  ASSERT_TRUE(told);
-  EXPECT_EQ(told->able, ipc::kStopNotAsked);
-  EXPECT_FALSE(told->off);
-  EXPECT_EQ(control->windows[0].stop, 0u) << "it goes on";
-  EXPECT_FALSE(desk.look(*control, *client, 0, false)) << "once";
-  EXPECT_EQ(desk.look(*control, *client, 0, true)->able, ipc::kStopYes);
 }
 
 }  // namespace
