@@ -343,7 +343,12 @@ void Admitting::free_stuck() {
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     const Waiting& w = asks_[slot];
     if (w.client == nullptr || !w.at_gate() || w.client->work.stands) continue;
-    if (!w.client->work.stuck_behind(w.stream, now_.clock)) continue;
+    // What was let go behind it, in its stream, does not run before it.
+    const Work* const oldest = w.client->work.outstanding.oldest();
+    const bool first = oldest != nullptr && oldest->stream == w.stream &&
+                       oldest->seq > w.stream_seq &&
+                       !roster_.busy(w.client->rule.priority, now_.clock);
+    if (!first && !w.client->work.stuck_behind(w.stream, now_.clock)) continue;
     DispatchVerdict own;
     own.reason = Reasons::kStuck;
     grant(asks_.id_of(slot), Decider::kBuiltin, own);

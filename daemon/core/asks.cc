@@ -96,6 +96,16 @@ void Asks::release(uint32_t slot) {
   free_.push_back(slot);
 }
 
+bool Asks::behind_gate(const Waiting& ask) const {
+  const std::vector<uint32_t>& slots = ask.client->asking.by_thread;
+  for (size_t thread = kGateThreads; thread < slots.size() && !ask.at_gate(); ++thread) {
+    if (slots[thread] == kNoAsk) continue;
+    const Waiting& gate = waiting_[slots[thread]];
+    if (gate.stream == ask.stream && gate.stream_seq < ask.stream_seq) return true;
+  }
+  return false;
+}
+
 bool Asks::before(const Client& c) const {
   return count_ > 0 && std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
            return w.client != nullptr && w.client->rule.priority <= c.rule.priority &&

@@ -68,6 +68,8 @@ class Asks {
   uint32_t add(Client& client, const LaunchBody& launch, TimeNs at);
   void release(uint32_t slot);
   void take_turn(uint32_t slot);
+  // A launch before it in its stream stands at a gate of the same client, and asks.
+  bool behind_gate(const Waiting& ask) const;
   // Somebody waits whose turn it is before the client has another: as important, or more.
   bool before(const Client& client) const;
   // It was let go: whoever pauses does not fall behind its turn by long.

@@ -1,5 +1,6 @@
-// What stands at a gate and is long does not go as soon as those above pause. The pause must have
-// lasted, and until then no policy sees it in a queue (Waiting::early).
+// What is too early no policy sees in a queue (Waiting::early): a launch of a client that stands
+// (stops.h), or behind one of its own stream that waits at a gate. And what stands at a gate and is
+// long does not go as soon as those above pause: the pause must have lasted.
 #pragma once
 
 #include "daemon/core/sight.h"

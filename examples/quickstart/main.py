@@ -19,7 +19,7 @@ NAMES = {"alone": "alone", "default": "shared, no heddle", "priority": "heddle, 
 
 HURT_MIN = 2.0           # default sharing: at least so much worse than alone
 SLOWDOWN_MAX = 1.15      # gapfill: at most so much worse than alone
-BATCH_OF_IDLE_MIN = 0.6  # gapfill: best effort's part of the time that the other leaves
+BATCH_OF_IDLE_MIN = 0.5  # gapfill: best effort's part of the time that the other leaves
 
 
 def figures(results, kernels, begin_ns, end_ns):
