@@ -106,40 +106,6 @@ TEST_F(GatesTest, ALongUnitWaitsUntilAPauseHasLasted) {
   }
 }
 
-// One stream runs in order, whoever asked first.
-TEST_F(GatesTest, AThreadThatAsksGoesBehindWhatItsStreamHasAtTheGate) {
-  begin();
-  work(1);
-  const Event first = at_gate(EventKind::kAsked, 2, 1);
-  ask(2);  // by its thread, behind that
-  step(first);
-  const size_t before = grants_.size();
-  done(1);
-  ASSERT_EQ(grants_.size(), before + 1);
-  EXPECT_EQ(grants_.back().thread, kGate);
-  step(at_gate(EventKind::kPosted, 2, 1));
-  done(2);
-  tick(2 * kMs);
-  ASSERT_EQ(grants_.size(), before + 2);
-  EXPECT_EQ(grants_.back().thread, 0);
-}
-
-// The gates closed behind what was let go after them.
-TEST_F(GatesTest, WhatItsStreamHasAtTheGateGoesBeforeWhatWasLetGoBehindIt) {
-  begin();
-  const Event first = at_gate(EventKind::kAsked, 2, 1);
-  ask(2);
-  ASSERT_EQ(grants_.size(), 1u);
-  use({});  // lets nothing go
-  work(1);
-  step(first);
-  EXPECT_EQ(grants_.size(), 1u) << "somebody above works";
-  done(1);
-  tick(kMs);
-  ASSERT_EQ(grants_.size(), 2u);
-  EXPECT_EQ(grants_.back().thread, kGate);
-}
-
 // Client 2's kernel in one stream may wait for a launch in another, which client 1 holds up.
 class StuckTest : public GatesTest {
  protected:
