@@ -56,8 +56,8 @@ Context* Thread::current() const {
 }
 
 Context* make_context(bool primary, unsigned flags) {
-  std::vector<rm::Handle> groups = make_channel_groups();
-  if (groups.empty()) return nullptr;
+  std::vector<rm::Handle> groups;
+  if (!make_channel_groups(groups)) return nullptr;
   auto* context = new Context;
   context->primary = primary;
   context->flags = flags;

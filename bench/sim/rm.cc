@@ -42,8 +42,6 @@ rm::Handle make(rm::Handle parent, uint32_t of_class, void* parameters = nullptr
 
 bool open_device() {
   if (opened.subdevice != 0) return true;
-  // A character device, as the real one is.
-  opened.descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
   rm::Alloc request{};
   request.of_class = rm::kRootClient;
   if (!ask(rm::kAlloc, request)) return false;
@@ -81,19 +79,22 @@ __attribute__((constructor)) void answer_myself() {
 
 }  // namespace
 
-std::vector<rm::Handle> make_channel_groups() {
-  std::vector<rm::Handle> groups;
-  if (!open_device()) return groups;
+bool make_channel_groups(std::vector<rm::Handle>& groups) {
+  // A character device, as the real one is. A container may have none.
+  if (opened.descriptor < 0) opened.descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
+  if (opened.descriptor < 0) return true;
+  if (!open_device()) return false;
   for (const uint32_t engine : kEngines) {
     rm::GroupParameters parameters{0, 0, 0, engine};
     const rm::Handle group = make(opened.device, rm::kChannelGroup, &parameters, sizeof parameters);
     if (group != 0) groups.push_back(group);
     if (group == 0 || !fill_group(group, engine)) {
       free_channel_groups(groups);
-      return {};
+      groups.clear();
+      return false;
     }
   }
-  return groups;
+  return true;
 }
 
 void free_channel_groups(const std::vector<rm::Handle>& groups) {

@@ -13,9 +13,9 @@
 namespace heddle::sim {
 
 // A context's four channel groups with their 20 channels; the first is for kernels. The first call
-// makes client, device and subdevice. Empty: the kernel refused. With the driver's lock held, as is
-// the other.
-std::vector<rm::Handle> make_channel_groups();
+// makes client, device and subdevice. None where there is no character device to ask by; false: the
+// kernel refused. With the driver's lock held, as is the other.
+bool make_channel_groups(std::vector<rm::Handle>& groups);
 void free_channel_groups(const std::vector<rm::Handle>& groups);
 
 }  // namespace heddle::sim
