@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kStartS = 10;    // of heddled and of the simulated GPU
 constexpr double kCommandS = 20;  // of `heddle`
+constexpr double kAskS = 60;      // heddle-stop-probe
 constexpr double kMpsStartS = 30, kMpsEndS = 20;
 
 // The GPU belongs to one process at a time, in turns, as under an exclusive lock held by software:
@@ -319,6 +320,15 @@ std::optional<Gpu> find_gpu(Loop& loop) {
     return gpu;
   } catch (const HostError&) {
     return std::nullopt;
+  }
+}
+
+Json ask_stops(Loop& loop) {
+  try {
+    return Json::parse(
+        run(loop, {{installed("libexec/heddle/heddle-stop-probe")}, {}, "", {}}, kAskS));
+  } catch (const std::exception& error) {
+    return {{"answer", "not asked"}, {"why", error.what()}};
   }
 }
 

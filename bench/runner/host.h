@@ -106,5 +106,7 @@ struct Gpu {
   std::string name, driver;
 };
 std::optional<Gpu> find_gpu(Loop& loop);
+// What heddle-stop-probe says of it, while nobody is on it.
+Json ask_stops(Loop& loop);
 
 }  // namespace heddle::bench

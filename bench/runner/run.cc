@@ -413,6 +413,14 @@ class Run {
   bool failed_ = false;
 };
 
+void set_stops(std::vector<Row>& rows, bool on) {
+  for (Row& row : rows) {
+    if (row.policy.empty() || row.config.find("gpu.stops") != std::string::npos) continue;
+    row.config += on ? "gpu.stops = \"on\"\n" : "gpu.stops = \"off\"\n";
+    for (Variant& job : row.jobs) job.config = row.config;
+  }
+}
+
 }  // namespace
 
 int run_scenario(const RunOptions& options) {
@@ -437,6 +445,12 @@ int run_scenario(const RunOptions& options) {
   for (const Missing& m : plan.missing) std::cout << m.row << ": not available: " << m.why << '\n';
   if (plan.rows.empty()) throw std::runtime_error(scenario.file + ": no row is left to measure");
 
+  // The rows' daemons find a GPU that is in use, and so would not ask it.
+  const Json stops = simulated ? Json() : ask_stops(loop);
+  if (!simulated) {
+    std::cout << "kernels that run can be stopped: " << stops.dump() << '\n';
+    set_stops(plan.rows, stops.value("answer", "") == "yes");
+  }
   const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;
   const std::string device = simulated ? "simulated" : gpu->name;
   Result result = (options.resume ? Result::resume : Result::create)(path, scenario, plan.rows,
@@ -449,6 +463,7 @@ int run_scenario(const RunOptions& options) {
   }
   result.head()["sessions"].push_back(
       new_session(loop, options, simulated ? "-" : gpu->driver, scenario.jobs.size()));
+  if (!simulated) result.head()["sessions"].back()["stops"] = stops;
   Json missing = Json::array();
   for (const Missing& m : plan.missing) missing.push_back({{"row", m.row}, {"why", m.why}});
   result.head()["missing"] = missing;
