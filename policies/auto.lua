@@ -154,7 +154,9 @@ return policy {
       end
       local sm
       if where == FEW then sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us end
-      if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
+      if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
+        return IDLE, "enough in flight"
+      end
       ways.charge(s.ways, us)
       local follow = owed_us == huge and above.follows(k, above.credit(us, inflight, most))
                      or above.follows(k, 0, owed_us - us)

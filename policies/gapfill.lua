@@ -195,7 +195,8 @@ return policy {
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
       local inflight = g.inflight_us - fenced
       local quantum = p.quantum_us
-      local most = inflight > 0 and quantum - inflight or huge
+      local alone = inflight <= 0 or lib.stops_with(k, p.stop, inflight)
+      local most = alone and huge or quantum - inflight
       local left = g:gap_us(q) - g.switch_us - inflight
       local busy = g:busy(q)
       if not busy and left < huge then

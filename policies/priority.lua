@@ -13,7 +13,7 @@ return policy {
   name = "priority", api = 1, version = "1.0.0",
   params = {
     inflight_us = { type = "int", min = 20, max = 100000, default = 500,
-                    doc = "most predicted work of less important clients in flight" },
+                    doc = "most predicted work below the top in flight that nothing stops" },
     stop = { type = "string", default = "long",
              doc = "time-sliced: what runs is stopped for those above: never, long, always" },
   },
@@ -30,7 +30,9 @@ return policy {
       if not k then return IDLE, "empty" end
       if g:busy(k.priority) then return IDLE, "a more important client runs" end
       local us, inflight, most = k.predicted_us, g.inflight_us, p.inflight_us
-      if inflight > 0 and inflight + us > most then return IDLE, "enough in flight" end
+      if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
+        return IDLE, "enough in flight"
+      end
       return RUN, k, nil, nil, above.follows(k, above.credit(us, inflight, most))
     end,
   },

@@ -29,7 +29,7 @@ WARM_UP = 10
 LEARNING_RATE = 1e-5  # on random data nothing diverges, however long it is measured
 CLASSES, SEGMENTS = 1000, 21  # torchvision's defaults
 TRANSFORMERS = ("albert", "bert-large", "distilbert", "gpt2-large", "whisper-encoder")
-SIDE = 16384  # of the product's matrix: in 16 bits with a batch of as many, a kernel of 11 ms (H200)
+SIDE = 16384  # of product's matrix: with a batch of as many, in 16 bits, 11 ms on an H200
 OBJECTS, KEYPOINTS = 8, 17  # of each image of a detector's
 
 

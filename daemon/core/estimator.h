@@ -111,7 +111,6 @@ class GapEstimate {
   void restore(const Summary& summary);
   bool known() const { return gaps_.count() >= kSamplesMin; }
   double low_us() const { return known() ? low_us_ : 0; }
-  double mean_us() const { return known() ? gaps_.mean() : 0; }
   double high_us() const;  // the client is hardly ever away for longer
 
  private:

@@ -39,6 +39,13 @@ void GpuTime::charge(TimeShare& share, double us, double left_us) {
   unused_us_ = std::min(unused_us_ - others + left, kUnusedMaxUs);
 }
 
+void BusyTime::note(int highest) {
+  for (int p = highest + 1; p <= highest_ && p < kPriorityCount; ++p) {
+    pauses_[static_cast<size_t>(p)].add(pause_us(p), passed_);
+  }
+  highest_ = highest;
+}
+
 double BusyTime::pause_us(int priority) const {
   const TimeNs last = *std::max_element(last_.begin(), last_.begin() + std::max(1, priority));
   return priority > 0 && last > 0 ? to_us(passed_ - last) : kUnlimitedUs;

@@ -4,10 +4,12 @@
 // a client's launches took is counted as far as its part goes.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
 #include "daemon/core/event.h"
+#include "daemon/core/pause_lengths.h"
 
 namespace heddle::core {
 
@@ -45,16 +47,21 @@ class BusyTime {
     ns_[static_cast<size_t>(highest_)] += ns;
     last_[static_cast<size_t>(highest_)] = passed_ += ns;
   }
-  void note(int highest) { highest_ = highest; }  // from now on; kPriorityCount: nobody has any
-  double idle_us(int priority) const;             // Gpu's
+  void note(int highest);              // from now on; kPriorityCount: nobody has any
+  double idle_us(int priority) const;  // Gpu's
   // For how long nobody above has had work; unlimited: nobody ever had.
   double pause_us(int priority) const;
+  // How long that was, whenever somebody above had work again.
+  const PauseLengths& pauses(int priority) const {
+    return pauses_[static_cast<size_t>(std::clamp(priority, 0, kPriorityCount - 1))];
+  }
 
  private:
   std::array<TimeNs, kPriorityCount + 1> ns_{};    // last: nobody had any
   std::array<TimeNs, kPriorityCount + 1> last_{};  // of passed_, 0: never
   TimeNs passed_ = 0;
   int highest_ = kPriorityCount;
+  std::array<PauseLengths, kPriorityCount> pauses_;
 };
 
 }  // namespace heddle::core

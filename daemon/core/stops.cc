@@ -8,8 +8,9 @@ namespace {
 // What is stopped outlasts the stop by so much, and has lasted so many times as long unless it was
 // predicted.
 constexpr double kClearly = 1.25, kLastedTimes = 2;
-// A pause is worth it if so much is left of it beside going on and stopping again.
-constexpr double kWorthUs = 1000;
+// A µs of whoever is above counts as so many of whoever is below: a pause must be worth going on
+// and stopping again.
+constexpr double kAboveCounts = 4;
 // Of the driver's call: until what runs stands, or goes on (H200: 340 of 626 µs).
 constexpr double kOfCall = 0.55;
 // Each call moves the estimate so much towards the median: a thread that waits for a core makes one
@@ -19,7 +20,7 @@ constexpr double kLearned = 1.05;
 constexpr double kFreePart = 0.1;
 // Who alone has work below those at the top gives the GPU back sooner where it is not stopped yet.
 // More than one with short slices hold each other up.
-constexpr uint32_t kShortSliceUs = 200;
+constexpr uint32_t kShortSliceUs = 100;
 
 }  // namespace
 
@@ -104,18 +105,18 @@ bool Stops::may_go_on(Client& c) {
   look_at(c.stop.since + most);
   const int priority = c.rule.priority;
   if (roster_.busy(priority, now_.clock)) return false;
-  const double worth_us = kWorthUs + go_us_ + stop_us_;
+  const double cost_us = go_us_ + kAboveCounts * stop_us_;
+  const double wait_us = std::min(cost_us, busy_time_.pauses(priority).wait_us(cost_us));
   const double lasted_us = busy_time_.pause_us(priority);
-  const double left_us = roster_.least_above(priority, now_.clock, &Client::pause_left_us);
-  if (left_us >= worth_us || lasted_us >= worth_us) return true;
-  look_at(now_.clock + to_ns(worth_us - lasted_us));
+  if (lasted_us >= wait_us) return true;
+  look_at(now_.clock + to_ns(wait_us - lasted_us));
   return false;
 }
 
 uint32_t Stops::slice_us(const Client& c, StopWhen when) {
   if (now_.bypass || now_.config.mps) return 0;
   if (c.standing.slice_us != 0) return c.standing.slice_us;
-  if (when == StopWhen::kNever) return 0;
+  if (when == StopWhen::kNever || now_.clock < c.stop.free_until) return 0;
   if (c.rule.priority == roster_.highest_attached()) return 0;
   if (c.work.outstanding.empty()) return c.stop.order.slice_us;  // each change is a call
   const auto others = roster_.below(roster_.highest_attached());

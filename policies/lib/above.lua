@@ -52,6 +52,10 @@ end
 local STOP_US = 500
 -- Whether what runs of the launch is stopped for those above, by the policy's parameter `stop`.
 local function stops(k, when) return when ~= "never" and k.client.stoppable end
+-- Whether it stops with all that is in flight, so that more of it makes those above wait no longer.
+local function stops_with(k, when, inflight_us)
+  return stops(k, when) and inflight_us <= k.client.inflight_us
+end
 
 return { top = top, has_window = has_window, gate = gate, goes_first = goes_first, credit = credit,
-         follows = follows, STOP_US = STOP_US, stops = stops }
+         follows = follows, STOP_US = STOP_US, stops = stops, stops_with = stops_with }

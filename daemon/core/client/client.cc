@@ -173,12 +173,6 @@ double Client::gap_left_us(TimeNs now) const {
                   gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
 }
 
-double Client::pause_left_us(TimeNs now) const {
-  const GapEstimate* gap = gap_estimate();
-  if (busy(now) || wants() || gap == nullptr) return 0;
-  return std::max(0.0, gap->mean_us() - to_us(now - rhythm.gap_start));
-}
-
 double Client::patience_us(double idle_us, double idle_us_max) const {
   const GapEstimate* gap = gap_estimate();
   return std::max(idle_us, std::min(idle_us_max, gap != nullptr ? gap->high_us() : 0));

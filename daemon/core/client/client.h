@@ -137,9 +137,6 @@ struct Client {
   double gap_length_us(TimeNs now) const;
   // What is left of it; or until its ceiling lets it launch.
   double gap_left_us(TimeNs now) const;
-  // What is left of it in the mean; 0 while it is busy or wants to launch, or where that is not
-  // known.
-  double pause_left_us(TimeNs now) const;
   // How long it may be silent before it counts as idle.
   double patience_us(double idle_us, double idle_us_max) const;
   const GapEstimate* gap_estimate() const {
