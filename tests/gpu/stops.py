@@ -7,6 +7,7 @@ one that has kernels of 20 ms on all SMs, or sleeps, or allocates; equals with s
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -63,7 +64,7 @@ class Host:
         self.mps = NoMps(folder / "mps")
         self.env = self.mps.env
         self.binary = options.binary
-        self.progress = folder / "progress"
+        self.progress = Path("/dev/shm") / f"{folder.parent.name}-{folder.name}"  # as CUDA wants it
         self.daemon = Daemon(options.dist, folder / "heddle", False, self.env,
                              ['gpu.stops = "on"', *lines], policy=policy, place=None)
         (folder / "heddle").mkdir()
@@ -103,32 +104,51 @@ def bare(host):
     return found
 
 
+def batch(host, *how, label="L"):
+    return host.long(*how, role="batch", label=label)
+
+
 def managed(host):
-    found = {"service alone": host.requests("hp").go().answer()}
-    program = host.long(role="batch", label="L").go()
-    time.sleep(PART_S)
-    found["L alone"] = program.end()
-    found["long"] = host.beside({"L": host.long(role="batch", label="L")},
-                                host.requests("hp"))
-    found["counters"] = {k: v for k, v in host.daemon.status()["stats"].items() if "stop" in k}
-    closed = dict(pause_ms=1, ms=7.5, count=60)
-    found["sleep"] = host.beside(
-        {"L": Program(host, ["sleep", LONG_MS], "batch", "L")}, host.requests("hp", **closed))
-    for how in ("alloc", "managed"):
-        found[how] = host.beside({"L": host.long(how, role="batch", label="L")},
-                                 host.requests("hp"))
-    found["throttled"] = throttled(host)
-    found["three"] = host.beside(
-        {f"L{i}": host.long(role="batch", label=f"L{i}") for i in range(3)},
-        host.requests("hp"))
-    found["two below nobody"] = two(host)
-    found["allocations beside"] = allocations(host)
-    return found
+    def beside(*how):
+        return host.beside({"L": batch(host, *how)}, host.requests("hp"))
+
+    def l_alone():
+        program = batch(host).go()
+        time.sleep(PART_S)
+        return program.end()
+
+    def sleeps():
+        sleep = Program(host, ["sleep", LONG_MS], "batch", "L")
+        return host.beside({"L": sleep}, host.requests("hp", pause_ms=1, ms=7.5, count=60))
+
+    def three():
+        below = {f"L{i}": batch(host, label=f"L{i}") for i in range(3)}
+        return host.beside(below, host.requests("hp"))
+
+    parts = {"service alone": lambda: host.requests("hp").go().answer(), "L alone": l_alone,
+             "long": beside, "counters": lambda: stop_counters(host), "sleep": sleeps,
+             "alloc": lambda: beside("alloc"), "managed": lambda: beside("managed"),
+             "throttled": lambda: throttled(host), "three": three,
+             "two below nobody": lambda: two(host), "allocate": lambda: allocations(host),
+             "all counters": lambda: stop_counters(host)}
+    return {name: tried(part) for name, part in parts.items()}
+
+
+def tried(part):
+    try:
+        return part()
+    except (RuntimeError, OSError, LookupError, subprocess.SubprocessError) as error:
+        return {"failed": f"{type(error).__name__}: {error}"}
+
+
+def stop_counters(host):
+    text = json.dumps(host.daemon.status())
+    return {name: int(number) for name, number in re.findall(r'"(stops\w*)": (\d+)', text)}
 
 
 def throttled(host):
     """L has a tenth of a processor's time, all its threads at once."""
-    program = host.long(role="batch", label="L")
+    program = batch(host)
     service = host.requests("hp")
     program.go()
     quit_at = threading.Event()
@@ -149,7 +169,7 @@ def throttled(host):
 
 
 def two(host):
-    both = [host.long(role="batch", label=f"L{i}") for i in range(2)]
+    both = [batch(host, label=f"L{i}") for i in range(2)]
     for program in both:
         program.go()
     time.sleep(EQUALS_S)
@@ -159,12 +179,12 @@ def two(host):
 def allocations(host):
     """Of H's, while L is stopped for a third program some 60 times a second."""
     calls = Program(host, ["allocate", 2, ALLOCATIONS], "hp", "A")
-    others = {"L": host.long(role="batch", label="L"), "A": calls}
+    others = {"L": batch(host), "A": calls}
     return host.beside(others, host.requests("hp", count=2 * REQUESTS))
 
 
 def equals(host):
-    programs = {name: host.long(role="batch", label=name) for name in ("three", "one")}
+    programs = {name: batch(host, label=name) for name in ("three", "one")}
     for program in programs.values():
         program.go()
     time.sleep(EQUALS_S)
@@ -196,13 +216,9 @@ def main():
             host = Host(options, folder / name, policy, lines)
             if policy:
                 host.daemon.start()
-            try:
-                result[name] = part(host)
-            except (RuntimeError, OSError, subprocess.SubprocessError) as error:
-                result[name] = {"failed": str(error)}
-            finally:
-                if policy:
-                    host.daemon.stop()
+            result[name] = tried(lambda: part(host))
+            host.daemon.stop()
+            host.progress.unlink(missing_ok=True)
             print(name, json.dumps(result[name]), flush=True)
             report.write(result, options.out)
     return 0
