@@ -159,6 +159,7 @@ class Client {
   // What its shim says of stops on that GPU, if it is new; `allowed`: they may be used there.
   std::optional<core::StopBody> stops_on(uint8_t gpu, bool allowed, core::TimeNs now);
   ipc::StopAble can_stop(uint8_t gpu) const;
+  bool stoppable() const { return stop_desk_.any_able(); }
   void heartbeat(core::TimeNs now);
   void set_bypass(bool on);
   void set_sleep(ipc::Sleep sleep);

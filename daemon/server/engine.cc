@@ -238,7 +238,10 @@ bool Engine::at_ease(core::TimeNs now) const {
   bool leased = true;
   for (const Client* client : roster.managed()) {
     if (client->intake().asking() || client->behind()) return false;
-    if (!reports.at_work(*client, now)) continue;
+    if (!reports.at_work(*client, now)) {
+      if (client->stoppable() && devices.active(*client)) return false;
+      continue;
+    }
     if (client->gated()) return false;
     ++working;
     leased &= client->leased();

@@ -79,7 +79,8 @@ class Engine {
   void heartbeat(core::TimeNs now);  // the same, and what is looked at as often
   // Nobody asks, and all who are at work have leases, or one alone has a window, whose room it
   // counts itself: what they post changes nobody's fate, so that it is enough to drain their rings
-  // every few ms. False where nobody is at work.
+  // every few ms. False where nobody is at work, and while one has work that may be stopped for
+  // others, however long it has been silent.
   bool at_ease(core::TimeNs now) const;
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();

@@ -2,6 +2,7 @@
 // is read is a hostile client's word.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string_view>
@@ -22,6 +23,10 @@ class StopDesk {
   std::optional<core::StopBody> look(ipc::ControlMemory& control, const ipc::ClientMemory& client,
                                      size_t device, bool allowed, core::TimeNs now);
   ipc::StopAble able(size_t device) const { return devices_[device].able; }
+  bool any_able() const {
+    return std::any_of(devices_.begin(), devices_.end(),
+                       [](const Device& d) { return d.able == ipc::kStopYes; });
+  }
 
  private:
   struct Device {
