@@ -18,6 +18,9 @@ constexpr double kOfCall = 0.55;
 constexpr double kLearned = 1.05;
 // Who stood until the starvation bound goes on for such a part of it.
 constexpr double kFreePart = 0.1;
+// Of equals that stand one goes on in a pause, for each is a call of the driver's before those above
+// have the GPU again; the others in one that has lasted so long.
+constexpr double kAllGoOnUs = 50'000;
 // Who alone has work below those at the top gives the GPU back sooner where it is not stopped yet.
 // More than one with short slices hold each other up.
 constexpr uint32_t kShortSliceUs = 100;
@@ -108,9 +111,21 @@ bool Stops::may_go_on(Client& c) {
   const double cost_us = go_us_ + kAboveCounts * stop_us_;
   const double wait_us = std::min(cost_us, busy_time_.pauses(priority).wait_us(cost_us));
   const double lasted_us = busy_time_.pause_us(priority);
-  if (lasted_us >= wait_us) return true;
-  look_at(now_.clock + to_ns(wait_us - lasted_us));
+  const double due_us = turn_of_another(c) ? std::max(wait_us, kAllGoOnUs) : wait_us;
+  if (lasted_us >= due_us) return true;
+  look_at(now_.clock + to_ns(due_us - lasted_us));
   return false;
+}
+
+// An equal has work that runs, or has stood for longer.
+bool Stops::turn_of_another(const Client& c) const {
+  const auto ids = roster_.ids();
+  return std::any_of(ids.begin(), ids.end(), [&](ClientId id) {
+    const Client& other = *roster_.find(id);
+    if (other.rule.priority != c.rule.priority || other.stop.able != ipc::kStopYes) return false;
+    if (&other == &c || other.work.outstanding.empty()) return false;
+    return !other.stop.order.off || other.stop.since < c.stop.since;
+  });
 }
 
 uint32_t Stops::slice_us(const Client& c, StopWhen when) {
@@ -118,7 +133,8 @@ uint32_t Stops::slice_us(const Client& c, StopWhen when) {
   if (c.standing.slice_us != 0) return c.standing.slice_us;
   if (when == StopWhen::kNever || now_.clock < c.stop.free_until) return 0;
   if (c.rule.priority == roster_.highest_attached()) return 0;
-  if (c.work.outstanding.empty()) return c.stop.order.slice_us;  // each change is a call
+  // Each change is a call.
+  if (c.work.outstanding.empty() || c.work.stands) return c.stop.order.slice_us;
   const auto others = roster_.below(roster_.highest_attached());
   const bool alone = std::none_of(others.begin(), others.end(), [&](const Client* other) {
     return other != &c && !other->work.outstanding.empty() && !other->work.stands;

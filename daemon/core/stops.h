@@ -4,7 +4,7 @@
 // A gate closes at once and stops what comes next; what runs already is stopped here. That takes
 // some 0.3 ms, and going on as much, so: a client is stopped when what it has under way is
 // predicted to last clearly longer, or has; it goes on when the pause of those above is predicted
-// to be worth it, or has lasted so long. Windows close before, in the same step; what waits behind
+// to be worth it, or has lasted so long, and of equals one after the other. Windows close before, in the same step; what waits behind
 // a client that stands is let go once its shim said that it goes on.
 //
 // The driver carries these calls out one at a time for all GPUs of the host, so that there are so
@@ -34,6 +34,7 @@ class Stops {
   void settle(Client& client, StopWhen when);
   bool is_due(Client& client, StopWhen when);  // to be stopped
   bool may_go_on(Client& client);
+  bool turn_of_another(const Client& client) const;
   uint32_t slice_us(const Client& client, StopWhen when);
   bool afford();
   void order(Client& client, ipc::StopOrder order);

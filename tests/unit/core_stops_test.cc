@@ -122,6 +122,39 @@ TEST_F(CoreStopsTest, ItStandsThroughPausesThatAreTooShortAndGoesOnInOneThatLast
   EXPECT_FALSE(off());
 }
 
+TEST_F(CoreStopsTest, OfEqualsThatStandTheLongestGoesOnAndAllInAPauseThatLasts) {
+  begin(kLongUs);
+  attach(kThird, 9);
+  kernel(kThird, 0, 33);
+  say(kThird, ipc::kStopYes);
+  step(launch(EventKind::kPosted, kThird, Admission::kSelfStarved));
+  step(launch(EventKind::kPosted, kBatch, Admission::kSelfStarved));
+  now_ += kMs;
+  step(launch(EventKind::kPosted, kService, Admission::kLease));
+  now_ += kMs;
+  step(launch(EventKind::kPosted, kService, Admission::kLease));
+  const auto stood = [&](bool batch, bool third) {
+    EXPECT_EQ(off(kBatch), batch);
+    EXPECT_EQ(off(kThird), third);
+  };
+  stood(true, true);
+  now_ += kMs;
+  service_done();
+  pass(60 * kUs);
+  const bool first = off(kThird);  // who is first of two that were stopped together is not said
+  stood(!first, first);
+  say(first ? kBatch : kThird, ipc::kStopYes, false, 600);
+  now_ += 2 * kMs;
+  step(launch(EventKind::kPosted, kService, Admission::kLease));
+  stood(true, true);
+  now_ += kMs;
+  service_done();
+  pass(60 * kUs);
+  stood(first, !first);
+  pass(50 * kMs);
+  stood(false, false);
+}
+
 TEST_F(CoreStopsTest, NothingIsGrantedBehindItUntilItsShimSaysThatItGoesOn) {
   begin(kLongUs);
   meet(kMs);
