@@ -248,6 +248,43 @@ def park_table():
     return markdown(header, rows)
 
 
+STANDS = {"long": "on all SMs, 126 ms", "alloc": "the same, and allocates all the time",
+          "managed": "the same, in managed memory",
+          "throttled": "the same, a tenth of the CPU's time",
+          "three": "three of the first at once", "allocate": "the first, H twice as long",
+          "sleep": "one block that sleeps, H 7.5 ms in a closed loop"}
+
+
+def standing_table():
+    """Of tests/gpu/stops.py."""
+    found = read(RESULTS / "stops.json")
+    alone, per_s = found["heddle"]["service alone"], found["alone"]["long"]["per_s"]
+    rows = []
+    for name, about in STANDS.items():
+        base = found["alone"]["closed"] if name == "sleep" else alone
+        cells = []
+        for side in (found["bare"], found["heddle"]):
+            if name not in side:
+                cells += ["–"] * 3
+                continue
+            below = [of for who, of in side[name].items() if who.startswith("L")]
+            share = sum(of["per_s"] for of in below) / per_s
+            cells += [f"{side[name]['H']['mean_us'] / base['mean_us']:.2f}",
+                      f"{side[name]['H']['p99_us'] / base['p99_us']:.2f}",
+                      "–" if name == "sleep" else f"{share:.2f}"]
+        rows.append([about, *cells])
+    header = ["L's kernels", "bare: H mean", "p99", "L", "heddle: H mean", "p99", "L"]
+    return markdown(header, rows)
+
+
+def yardstick_table():
+    """Of a program that stops itself: H tells L's process when a request begins and ends."""
+    rows = [[f"{row['beside']}, slices {row['slices']}", f"{row['mean_over_alone']:.2f}",
+             f"{row['p99_over_alone']:.2f}", f"{row['L_over_alone']:.2f}", str(row["requests"])]
+            for row in read(RESULTS / "stops.json")["stops_itself"]]
+    return markdown(["beside", "H mean", "H p99", "L", "requests"], rows)
+
+
 def serving_table():
     """Of examples/serving/run.py."""
     rows = []
@@ -380,8 +417,9 @@ def tables():
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
-            "coverage": coverage_table(), "park": park_table(), "serving": serving_table(),
-            "slurm": slurm_table(),
+            "coverage": coverage_table(), "park": park_table(),
+            "standing": standing_table(), "stops-itself": yardstick_table(),
+            "serving": serving_table(), "slurm": slurm_table(),
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},

@@ -433,10 +433,11 @@ std::string brief(const std::vector<Json>& measured) {
       if (timed && judged_by_timeslice(result)) {
         table.row(line(" mean ÷ time-slicing", {"mean_over_timeslice"}));
       }
-      if (job.contains("slowdown_max") || job.contains("slowdown_p99_max")) {
+      const bool promised = job.contains("slowdown_max") || job.contains("slowdown_p99_max");
+      if (promised || (timed && job.contains("requests"))) {
         table.row(line(" p99", {"p99_over_alone"}));
-        table.row(line(" promise kept", {"promise_kept"}));
       }
+      if (promised) table.row(line(" promise kept", {"promise_kept"}));
       // Of bare jobs both are the same.
       const auto itself = line(" mean ÷ itself alone", {"mean_over_self"});
       bool differs = false;

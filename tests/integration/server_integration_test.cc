@@ -164,39 +164,6 @@ TEST_F(ServerTest, HearsOfEverythingWhileSomebodyWaitsHoweverLong) {
   EXPECT_FALSE(waiting.granted(0, 1));
 }
 
-TEST_F(ServerTest, HearsOfEverythingWhileWhatRunsMayBeStopped) {
-  config_.gpu_mode = server::GpuMode::kTimeslice;
-  config_.stops = server::StopsSetting::kOn;
-  start();
-  FakeClient running(config_.socket, {.priority = 9});
-  FakeClient launching(config_.socket, {.priority = 0});
-  running.memory().threads[0].stop_able = ipc::kStopYes;
-  launching.post(0, {});
-  launching.complete_all(0);
-  launching.ring();
-  running.ask(0, 1);
-  running.ring();
-  ASSERT_TRUE(running.wait_granted(0, 1));
-  ASSERT_TRUE(eventually([&] {
-    launching.post(0, {});
-    launching.ring();
-    return ipc::unpack_stop(running.control().windows[0].stop).off;
-  }));
-  // One kernel, which stands for longer than the daemon remembers who launched.
-  std::this_thread::sleep_for(std::chrono::milliseconds(80));
-  bool slept = false;
-  for (int i = 0; i < 30; ++i) {
-    launching.post(0, {});
-    launching.complete_all(0);
-    launching.ring();
-    const uint32_t sleeping = launching.control().sleeping;
-    ASSERT_NE(sleeping, ipc::kWakeOnAsk);
-    slept |= sleeping == ipc::kWakeOnAny;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  EXPECT_TRUE(slept);
-}
-
 TEST_F(ServerTest, ServesByPriorityUnderAPolicy) {
   start("valve");
   FakeClient low(config_.socket, {.priority = 9});

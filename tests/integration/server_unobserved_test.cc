@@ -1,5 +1,8 @@
 // The server and a client that is alone at work: its launches need no record
 // (server/observation.h).
+#include <chrono>
+#include <thread>
+
 #include "tests/integration/server_setting.h"
 
 namespace heddle::testing {
@@ -181,6 +184,40 @@ TEST_F(UnobservedTest, ClientWithAnSmSetIsTold) {
   start();
   FakeClient client(config_.socket, {.priority = 0, .sms = "50%"});
   EXPECT_TRUE(stays_observed(client));
+}
+
+// Neither is the daemon to sleep while stops may be due, whoever has been silent.
+TEST_F(ServerTest, HearsOfEverythingWhileWhatRunsMayBeStopped) {
+  config_.gpu_mode = server::GpuMode::kTimeslice;
+  config_.stops = server::StopsSetting::kOn;
+  start();
+  FakeClient running(config_.socket, {.priority = 9});
+  FakeClient launching(config_.socket, {.priority = 0});
+  running.memory().threads[0].stop_able = ipc::kStopYes;
+  launching.post(0, {});
+  launching.complete_all(0);
+  launching.ring();
+  running.ask(0, 1);
+  running.ring();
+  ASSERT_TRUE(running.wait_granted(0, 1));
+  ASSERT_TRUE(eventually([&] {
+    launching.post(0, {});
+    launching.ring();
+    return ipc::unpack_stop(running.control().windows[0].stop).off;
+  }));
+  // One kernel, which stands for longer than the daemon remembers who launched.
+  std::this_thread::sleep_for(std::chrono::milliseconds(80));
+  bool slept = false;
+  for (int i = 0; i < 30; ++i) {
+    launching.post(0, {});
+    launching.complete_all(0);
+    launching.ring();
+    const uint32_t sleeping = launching.control().sleeping;
+    ASSERT_NE(sleeping, ipc::kWakeOnAsk);
+    slept |= sleeping == ipc::kWakeOnAny;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  EXPECT_TRUE(slept);
 }
 
 }  // namespace
