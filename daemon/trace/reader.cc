@@ -22,10 +22,7 @@ using nlohmann::json;
 // field, makes it bad and gives zeros from then on.
 class Fields {
  public:
-  Fields(std::string_view bytes, uint32_t version) : bytes_(bytes), version_(version) {}
-
-  // Whether the file has what was added in that version.
-  bool since(uint32_t version) const { return version_ >= version; }
+  explicit Fields(std::string_view bytes) : bytes_(bytes) {}
 
   void refuse() { good_ = false; }
   bool consumed() const { return good_ && bytes_.empty(); }
@@ -86,12 +83,10 @@ class Fields {
 
  private:
   std::string_view bytes_;
-  uint32_t version_;
   bool good_ = true;
 };
 
 core::ChannelMax read_channel_max(Fields& in) {
-  if (!in.since(11)) return {};
   core::ChannelMax max{};
   for (float* part : {&max.issue, &max.l2, &max.dram}) *part = in.f32();
   return max;
@@ -99,15 +94,15 @@ core::ChannelMax read_channel_max(Fields& in) {
 
 core::SlowdownMax read_slowdown_max(Fields& in) {
   core::SlowdownMax max;
-  if (in.since(8)) max.mean = in.f32();
-  if (in.since(13)) max.p99 = in.f32();
+  max.mean = in.f32();
+  max.p99 = in.f32();
   return max;
 }
 
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
-  if (in.since(2)) b.profile_runs = in.number<uint32_t>();
+  b.profile_runs = in.number<uint32_t>();
   b.pid = in.number<uint32_t>();
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
@@ -120,20 +115,17 @@ void read_attached(Fields& in, EventRecord& out) {
   b.gates = (flags & 4) != 0;
   out.introduced = (flags & 2) != 0;
   b.priority = in.u8();
-  if (in.since(3)) {
-    b.sm_set = core::SmSet(in.number<uint32_t>());
-    const auto groups = static_cast<uint32_t>(in.varint(core::kSmGroups));  // 0 if it is more
-    b.groups.count = core::GroupCount(groups);
-    for (uint32_t i = 0; i < groups; ++i) b.groups.widths[i] = in.number<uint8_t>();
-  }
-  if (in.since(14)) b.made_sets = ipc::unpack_made(in.varint());
+  b.sm_set = core::SmSet(in.number<uint32_t>());
+  const auto groups = static_cast<uint32_t>(in.varint(core::kSmGroups));  // 0 if it is more
+  b.groups.count = core::GroupCount(groups);
+  for (uint32_t i = 0; i < groups; ++i) b.groups.widths[i] = in.number<uint8_t>();
+  b.made_sets = ipc::unpack_made(in.varint());
   in.text(b.name);
   in.text(b.label);
 }
 
 void read_metrics(Fields& in, ipc::KernelMetrics& metrics) {
   metrics = {};
-  if (!in.since(8)) return;
   for (uint64_t left = in.varint(ipc::kKernelMetricCount); left > 0; --left) {
     const uint64_t metric = in.varint(ipc::kKernelMetricCount - 1);
     metrics.set(metric, in.f64());
@@ -167,7 +159,7 @@ void read_profile(Fields& in, core::ProfileBody& b) {
     for (float* us : {&s->mean_us, &s->p50_us, &s->p90_us}) *us = in.f32();
     s->count = in.number<uint32_t>();
   }
-  b.before = in.since(6) ? in.u64() : 0;
+  b.before = in.u64();
   read_metrics(in, b.metrics);
 }
 
@@ -218,7 +210,7 @@ void read_event(Fields& in, EventRecord& out) {
     case EventKind::kRow:
       e.untold.launches = in.varint();
       e.untold.kernel = in.number<uint32_t>();
-      e.untold.backlog_us = in.since(5) ? in.f32() : 0;
+      e.untold.backlog_us = in.f32();
       return;
     case EventKind::kTerms:
       e.terms.share = in.f32();
@@ -261,7 +253,6 @@ void read_decision(Fields& in, Decision& d) {
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.window_us = in.number<uint32_t>();
       d.epoch = in.number<uint32_t>();
-      if (!in.since(8)) return;
       d.sm_set = core::SmSet(in.number<uint32_t>());
       d.ring = ipc::unpack_ring(in.number<uint32_t>());
       d.sizes = core::SetSizes(in.number<uint32_t>());
@@ -269,12 +260,11 @@ void read_decision(Fields& in, Decision& d) {
     case DecisionKind::kHint:
       d.kernel = in.number<uint32_t>();
       d.predicted_us = in.f32();
-      if (in.since(2)) d.measure = in.u8(UINT8_MAX);
-      if (!in.since(8)) return;
+      d.measure = in.u8();
       d.size = core::GroupCount(in.u8(core::kSmGroups));
       d.raised = in.u8(1) != 0;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      if (in.since(9)) in.number<uint64_t>();  // sizes inside a graph, once
+      in.number<uint64_t>();  // sizes inside a graph, once
       return;
     case DecisionKind::kStop:
       d.off = in.u8(1) != 0;
@@ -293,7 +283,7 @@ core::Config config_of(const json& j, uint8_t device) {
   c.idle_us_max = j.value("idle_us_max", c.idle_us_max);
   c.window_low_us = j.value("window_low_us", c.window_low_us);
   c.window_alone_us = j.value("window_alone_us", c.window_alone_us);
-  c.alone = j.value("alone", false);  // older traces have neither
+  c.alone = j.value("alone", c.alone);
   c.default_kernel_us = j.value("default_kernel_us", c.default_kernel_us);
   c.stops_per_s = j.value("stops_per_s", c.stops_per_s);
   c.starvation_us = j.value("starvation_us", c.starvation_us);
@@ -302,7 +292,7 @@ core::Config config_of(const json& j, uint8_t device) {
   c.fault_span_us = j.value("fault_span_us", c.fault_span_us);
   c.launch_priorities = j.value("launch_priorities", c.launch_priorities);
   c.measure_runs = j.value("measure_runs", c.measure_runs);
-  c.measure_us = j.value("measure_us", 0.0);  // older traces have none
+  c.measure_us = j.value("measure_us", c.measure_us);
   return c;
 }
 
@@ -344,9 +334,8 @@ Result<void> Reader::read_header() {
   const uint32_t version = little_endian(bytes_.data() + 8, 2);
   const uint32_t length = little_endian(bytes_.data() + 12, 4);
   at_byte_ = sizeof kMagic;
-  version_ = version;
-  if (version == 0 || version > kVersion) {
-    return problem("trace version " + std::to_string(version) + ", this heddle reads 1 to " +
+  if (version != kVersion) {
+    return problem("trace version " + std::to_string(version) + ", this heddle reads version " +
                    std::to_string(kVersion) + "; use the heddle that recorded it, or record again");
   }
   if (length > kHeaderMax) return problem("a header of impossible length; record it again");
@@ -389,7 +378,7 @@ Result<bool> Reader::next(Record& out) {
   }
   ++prefix;
   if (rest.size() - prefix < length) return broken_off();
-  Fields in(rest.substr(prefix, length), version_);
+  Fields in(rest.substr(prefix, length));
   const auto kind = static_cast<uint8_t>(rest[0]);
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));

@@ -38,7 +38,6 @@ class Reader {
   std::string bytes_;
   std::string name_;
   Header header_;
-  uint32_t version_ = 0;
   size_t at_byte_ = 0;
   core::TimeNs last_at_ = 0;
   uint64_t records_ = 0, lost_ = 0;

@@ -45,11 +45,7 @@
 //   kEnd         records lost                   the file's records before it, of which kLost's sum
 //
 // "Introduced" clients and kernels were there before the recording began: the core was told then.
-// Older versions are still read: 1 had no profile_runs, measure and kProfile, 2 no sm_set and
-// groups, 3 no unmovable launches, 4 no backlog_us, 5 no durations in contexts, 6 no kTerms, 7 no
-// metrics, sizes, sets and slowdown_max, 8 not the reserved word of kHint, 9 no gates, 10 none of
-// issue_max, l2_max and dram_max, 11 no kNodes, 12 no slowdown_p99_max, 13 no made_sets, 14 no
-// stops. A trace of fresh cores, without kLost, replays exactly (replay.h).
+// Another version is refused. A trace of fresh cores, without kLost, replays exactly (replay.h).
 #pragma once
 
 #include <cstdint>
