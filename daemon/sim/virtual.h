@@ -87,6 +87,9 @@ class Witness {
   virtual ~Witness() = default;
   virtual void event(const core::Event& event) = 0;
   virtual void decision(const core::Decision& decision) = 0;
+  // `us` of the client's work, as long as it takes alone, are free to run on the GPU from now on.
+  virtual void let_go(TimeNs /*now*/, size_t /*client*/, double /*us*/, ipc::SmSet /*set*/,
+                      int /*priority*/) {}
 };
 
 // What happened to one launch. `granted_by` matters if it asked.

@@ -261,6 +261,7 @@ void VirtualMachine::to_gpu(const InFlight& flight, const Kernel& k, double us, 
     records_[flight.record].set = op.place.set;
   }
   op.tag = slot;
+  if (witness_ != nullptr) witness_->let_go(now_, t.client, us, op.place.set, priority);
   gpu_.submit(now_, t.stream, op);
 }
 

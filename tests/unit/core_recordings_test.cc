@@ -4,6 +4,10 @@
 //
 // HEDDLE_WRITE_RECORDINGS=1 writes the file anew: a policy has changed, or decisions are meant to.
 // HEDDLE_RECORDING=NAME prints the decisions of one, for a diff against another commit's.
+//
+// Who was let go when, held to tolerances (projection.h): the same pairs, asking and at gates, and
+// a scene of graphs and stops. projections.txt has a line for each of their clients.
+// HEDDLE_WRITE_PROJECTIONS=1 writes that file anew: clients are meant to be treated otherwise.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,6 +21,7 @@
 #include "daemon/policy/lua_policy.h"
 #include "daemon/sim/script.h"
 #include "tests/unit/core_campaign.h"
+#include "tests/unit/projection.h"
 
 namespace heddle::core {
 namespace {
@@ -27,6 +32,7 @@ constexpr uint32_t kCampaigns = 6, kPairs = 3;  // of each policy
 constexpr uint32_t kSteps = 2'500;              // of a campaign
 constexpr TimeNs kPairNs = 60'000'000;
 constexpr TimeNs kAloneNs = 25'000'000;  // of that, the more important one has to itself
+constexpr TimeNs kProjectedNs = 120'000'000;
 constexpr size_t kParts = 64;
 
 // No clock may end a hook.
@@ -123,7 +129,22 @@ class Witness final : public sim::Witness {
  public:
   void event(const Event&) override {}
   void decision(const Decision& d) override { log.decision(d); }
+  void let_go(TimeNs now, size_t client, double us, SmSet set, int priority) override {
+    if (projections.size() <= client) projections.resize(client + 1);
+    projections[client].let_go(now, us, set, priority);
+  }
+  // Runs the machine, and looks at its clients now and then.
+  void watch(sim::VirtualMachine& machine) {
+    while (machine.now() < kProjectedNs) {
+      machine.run_until(machine.now() + Projection::kSampleNs);
+      projections.resize(machine.clients());
+      for (size_t c = 0; c < machine.clients(); ++c) {
+        projections[c].sample(machine.now(), machine.waiting(c) && !machine.running(c));
+      }
+    }
+  }
   DecisionLog log;
+  std::vector<Projection> projections;
 };
 
 const sim::TraceScript& script_of(const std::string& path) {
@@ -135,14 +156,29 @@ const sim::TraceScript& script_of(const std::string& path) {
   return scripts[path] = loaded ? *loaded : sim::TraceScript{};
 }
 
-DecisionLog pair(const std::string& policy, const std::string& high, const std::string& low,
-                 bool promised) {
+// How much slower heddle carries out what was decided; 1: as measured.
+sim::HostCosts slower(double times) {
+  sim::HostCosts costs;
+  for (TimeNs* ns : {&costs.round_trip_ns, &costs.gate_ns}) {
+    *ns = static_cast<TimeNs>(static_cast<double>(*ns) * times);
+  }
+  return costs;
+}
+
+// A run for projections instead of digests.
+struct Watched {
+  bool gates = false;
+  double slower = 1;
+};
+
+Witness pair(const std::string& policy, const std::string& high, const std::string& low,
+             bool promised, const Watched* watched = nullptr) {
   Policies policies;
   Config config;
   config.mps = true;
   config.switch_us = 10;
   Witness witness;
-  sim::VirtualMachine machine(config, {});
+  sim::VirtualMachine machine(config, {}, slower(watched != nullptr ? watched->slower : 1));
   machine.set_witness(&witness);
   EXPECT_TRUE(machine.set_policy(policies.make(policy)));
   Player players[] = {Player(script_of(high)), Player(script_of(low))};
@@ -151,6 +187,7 @@ DecisionLog pair(const std::string& policy, const std::string& high, const std::
     sim::ClientSpec spec;
     spec.name = i == 0 ? "high" : "low";
     spec.priority = i == 0 ? 0 : 9;
+    spec.gates = watched != nullptr && watched->gates;
     if (i == 0 && promised) spec.slowdown_max = {1.1F};
     const size_t client = machine.add_client(spec);
     for (const sim::LaunchSpec& kernel : script_of(*traces[i]).kernels) {
@@ -158,9 +195,48 @@ DecisionLog pair(const std::string& policy, const std::string& high, const std::
     }
     machine.run(client, i == 0 ? 1'000 : kAloneNs, players[i]);
   }
+  if (watched != nullptr) {
+    witness.watch(machine);
+    return witness;
+  }
   machine.run_until(kPairNs);
   witness.log.tell(machine.scheduler(), machine.now());
-  return std::move(witness.log);
+  return witness;
+}
+
+// Time-sliced, with requests, a long graph and two threads of short kernels, which can be stopped.
+Witness scene(const std::string& policy, double times) {
+  Policies policies;
+  Config config;
+  config.switch_us = 180;
+  sim::GpuConfig gpu;
+  gpu.mode = sim::Mode::kTimeSlice;
+  Witness witness;
+  sim::VirtualMachine machine(config, gpu, slower(times));
+  machine.set_witness(&witness);
+  EXPECT_TRUE(machine.set_policy(policies.make(policy)));
+  for (const int priority : {0, 6, 9}) {
+    sim::ClientSpec spec;
+    spec.name = "Q" + std::to_string(priority);
+    spec.priority = priority;
+    spec.gates = spec.stops = true;
+    machine.add_client(spec);
+  }
+  sim::LoopSpec requests, graphs, kernels;
+  requests.launch = {"request", 400, 264};
+  requests.launches = 4;
+  requests.gap_us = 6'000;
+  graphs.launch = {"graph", 5'000, 264};
+  graphs.launch.nodes = 100;
+  graphs.launches = 2;
+  kernels.launch = {"kernel", 60, 132};
+  kernels.launches = 40;
+  kernels.gap_us = 300;
+  machine.loop(0, 1'000, requests);
+  machine.loop(1, kAloneNs, graphs);
+  for (const TimeNs later : {0, 5'000'000}) machine.loop(2, kAloneNs + later, kernels);
+  witness.watch(machine);
+  return witness;
 }
 
 std::vector<std::string> traces() {
@@ -180,6 +256,12 @@ uint64_t seed_of(const std::string& name) {
 }
 
 size_t part_end(size_t decisions, size_t part) { return decisions * (part + 1) / kParts; }
+
+std::pair<std::string, std::string> pair_of(const std::vector<std::string>& traces,
+                                            const std::string& policy, uint32_t i) {
+  const uint64_t seed = seed_of(policy) / 7 + i * 5;
+  return {traces[seed % traces.size()], traces[seed / traces.size() % traces.size()]};
+}
 
 std::string line_of(const std::string& name, const DecisionLog& log) {
   std::ostringstream line;
@@ -254,10 +336,8 @@ TEST_F(Recordings, TheCoreDecidesAsItDid) {
       record("campaign/" + name + "/" + std::to_string(i), campaign(seed, path, candidate->second));
     }
     for (uint32_t i = 0; i < kPairs; ++i) {
-      const uint64_t seed = seed_of(name) / 7 + i * 5;
-      const std::string& high = all[seed % all.size()];
-      const std::string& low = all[seed / all.size() % all.size()];
-      record("pair/" + name + "/" + std::to_string(i), pair(path, high, low, i != 1));
+      const auto [high, low] = pair_of(all, name, i);
+      record("pair/" + name + "/" + std::to_string(i), pair(path, high, low, i != 1).log);
     }
   }
   if (std::getenv("HEDDLE_WRITE_RECORDINGS") != nullptr) {
@@ -268,6 +348,72 @@ TEST_F(Recordings, TheCoreDecidesAsItDid) {
   EXPECT_EQ(differing_, 0u) << differing_ << " of " << is_.size() << " recordings differ; first "
                             << first_;
   EXPECT_EQ(was_.size(), is_.size()) << "a policy is gone, or recordings.txt has too many lines";
+}
+
+// A line for each client of the pairs, asking and at gates, and of the scene. Runs are named after
+// the policy; `other` runs another one in its place.
+std::vector<std::string> projected(double times, uint32_t pairs, bool other = false) {
+  const std::vector<std::string> all = traces();
+  std::vector<std::pair<std::string, std::string>> policies;
+  for (const auto& policy : shipped_policies()) policies.push_back(policy);
+  std::vector<std::string> lines;
+  const auto add = [&](const std::string& name, const Witness& witness) {
+    for (size_t c = 0; c < witness.projections.size(); ++c) {
+      lines.push_back(witness.projections[c].line(name + "/" + std::to_string(c)));
+    }
+  };
+  for (size_t p = 0; p < policies.size(); ++p) {
+    const std::string& name = policies[p].first;
+    const std::string& path = policies[(p + (other ? 1 : 0)) % policies.size()].second;
+    for (uint32_t i = 0; i < pairs; ++i) {
+      const auto [high, low] = pair_of(all, name, i);
+      for (const bool gates : {false, true}) {
+        const Watched watched{gates, times};
+        add(name + (gates ? "/gates/" : "/asks/") + std::to_string(i),
+            pair(path, high, low, i != 1, &watched));
+      }
+    }
+    add(name + "/scene", scene(path, times));
+  }
+  return lines;
+}
+
+// The differences between two sets of lines; a name that only one has is one.
+std::vector<std::string> differences(const std::vector<std::string>& was,
+                                     const std::vector<std::string>& is) {
+  std::map<std::string, std::string> left;
+  const auto name_of = [](const std::string& line) { return line.substr(0, line.find(' ')); };
+  for (const std::string& line : was) left[name_of(line)] = line;
+  std::vector<std::string> all;
+  for (const std::string& line : is) {
+    const std::string differs = left.contains(name_of(line))
+                                    ? Projection::difference(left[name_of(line)], line)
+                                    : "it is new";
+    if (!differs.empty()) all.push_back(name_of(line) + ": " + differs);
+    left.erase(name_of(line));
+  }
+  for (const auto& [name, line] : left) all.push_back(name + ": it is gone");
+  return all;
+}
+
+TEST(Projections, ClientsAreTreatedAsTheyWere) {
+  const std::vector<std::string> is = projected(1, kPairs);
+  if (std::getenv("HEDDLE_WRITE_PROJECTIONS") != nullptr) {
+    std::ofstream file(HEDDLE_PROJECTIONS);
+    for (const std::string& line : is) file << line << '\n';
+    return;
+  }
+  std::vector<std::string> was;
+  std::ifstream file(HEDDLE_PROJECTIONS);
+  for (std::string line; std::getline(file, line);) was.push_back(line);
+  EXPECT_EQ(differences(was, is), std::vector<std::string>());
+}
+
+// What the tolerances are worth: a third slower is the same behaviour, another policy is not.
+TEST(Projections, TellPoliciesApartAndNotDelays) {
+  const std::vector<std::string> is = projected(1, 1);
+  EXPECT_LT(differences(is, projected(1.33, 1)).size(), is.size() * 3 / 100);
+  EXPECT_GT(differences(is, projected(1, 1, true)).size(), is.size() / 2);
 }
 
 }  // namespace
