@@ -97,3 +97,18 @@ test("nobody is stopped where the policy is told so", function(t)
   local mean_us = measure(t, "priority.lua", { "batch" }, { params = { stop = "never" } })
   t.below(2000, mean_us, "a request")
 end)
+
+for _, policy in ipairs { "priority.lua", "gapfill.lua", "auto.lua" } do
+  test("a change of `stop` holds for who is attached: " .. policy, function(t)
+    local s = begin(t, policy, { "batch" }, { params = { stop = "never" } })
+    s:run(FIRST_US)
+    t.eq(s:stats("batch").stops, 0, "stops while the policy is told never")
+    s:set("stop", "long")
+    s:run(FIRST_US)
+    local stops = s:stats("batch").stops
+    t.below(10, stops, "stops after the change")
+    s:set("stop", "never")
+    s:run(FIRST_US)
+    t.eq(s:stats("batch").stops, stops, "stops after it was changed back")
+  end)
+end

@@ -110,10 +110,10 @@ std::string fault_of(const policy::LuaPolicy* policy) {
          (fault.count == 1 ? " time" : " times") + ", and the built-in decided instead)";
 }
 
-// Loads the policy that the table names; without one the built-in decides.
-bool load(TestFile& file, Simulation& s, const char* name) {
+// Loads the policy of the name, with `file.params`; "": the built-in decides.
+bool load(TestFile& file, Simulation& s, const std::string& name) {
   std::unique_ptr<policy::LuaPolicy> next;
-  if (name != nullptr) {
+  if (!name.empty()) {
     auto loaded = policy::load_policy_file(file.directory + "/" + name, file.params,
                                            policy::virtual_time_limits());
     if (!loaded) {
@@ -132,6 +132,8 @@ bool load(TestFile& file, Simulation& s, const char* name) {
   if (s.earlier_fault.empty()) s.earlier_fault = fault_of(s.policy.get());
   s.previous = std::move(s.policy);
   s.policy = std::move(next);
+  s.name = name;
+  s.params = file.params;
   return true;
 }
 
@@ -149,7 +151,7 @@ int t_sim(lua_State* L) {
   sim::GpuConfig gpu;
   gpu.mode = core.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
   gpu.sm_count = core.sm_total.get();
-  const char* name = text_field(L, 1, "policy", nullptr);
+  const char* name = text_field(L, 1, "policy", "");
   read_params(L, 1, file.params);
   Simulation& s = file.simulations.emplace_back();
   s.machine = std::make_unique<sim::VirtualMachine>(core, gpu);
@@ -304,15 +306,15 @@ int s_log(lua_State* L) {
   return 1;
 }
 
+// As the daemon does it: a new generation of the same policy, which meets its clients anew.
 int s_set(lua_State* L) {
   Simulation& s = check_simulation(L);
   if (s.policy == nullptr) return luaL_error(L, "set: the built-in has no parameters");
   TestFile& file = TestFile::of(L);
-  {
-    const Result<void> done = s.policy->set_param(luaL_checkstring(L, 2), show(L, 3, file.other));
-    file.text = done ? "" : done.error().message;
-  }
-  return file.text.empty() ? 0 : luaL_error(L, "%s", file.text.c_str());
+  const char* const name = luaL_checkstring(L, 2);
+  file.params = s.params;
+  file.params[name] = show(L, 3, file.other);
+  return load(file, s, s.name) ? 0 : luaL_error(L, "%s", file.text.c_str());
 }
 
 // s:reload { policy =, params = } swaps the policy; without one the built-in decides.
@@ -321,7 +323,7 @@ int s_reload(lua_State* L) {
   TestFile& file = TestFile::of(L);
   check_keys(L, 2, {"policy", "params"});
   read_params(L, 2, file.params);
-  if (load(file, s, text_field(L, 2, "policy", nullptr))) return 0;
+  if (load(file, s, text_field(L, 2, "policy", ""))) return 0;
   return luaL_error(L, "%s", file.text.c_str());
 }
 

@@ -16,8 +16,10 @@ namespace heddle::cli {
 struct Simulation {
   std::unique_ptr<policy::LuaPolicy> policy, previous;  // the core may still hold the previous one
   std::unique_ptr<sim::VirtualMachine> machine;
-  std::string earlier_fault;  // of a policy that s:reload has replaced
-  bool fault_asked = false;   // by s:fault(): then the test judges it
+  std::string name;            // of the policy, as the test names it; "": the built-in
+  policy::ParamValues params;  // of it
+  std::string earlier_fault;   // of a policy that s:reload has replaced
+  bool fault_asked = false;    // by s:fault(): then the test judges it
   // The last fault of its policy, "mine.lua:12: ...", with how many there were; "": none.
   std::string fault() const;
 };
