@@ -234,14 +234,16 @@ void Owner::sleep_until(TimeNs wake) {
     for (auto& client : clients_) {
       polled.push_back({client->doorbell(), POLLIN, 0});
       polled.push_back({client->pidfd(), POLLIN, 0});
+      polled.push_back({client->connection(), 0, 0});
     }
     const int64_t left = std::max<int64_t>(0, wake - monotonic_ns() - kSpinNs / 2);
     const timespec timeout{left / 1'000'000'000, left % 1'000'000'000};
     ppoll(polled.data(), polled.size(), wake == kNever ? nullptr : &timeout, nullptr);
     for (size_t i = clients_.size(); i-- > 0;) {
       eventfd_t rings;
-      if (polled[1 + 2 * i].revents != 0) eventfd_read(clients_[i]->doorbell(), &rings);
-      if (polled[2 + 2 * i].revents != 0) remove_dead(i);
+      const pollfd* const of_client = &polled[1 + 3 * i];
+      if (of_client[0].revents != 0) eventfd_read(clients_[i]->doorbell(), &rings);
+      if (of_client[1].revents != 0 || of_client[2].revents != 0) remove_dead(i);
     }
     if (polled[0].revents != 0) admit();
   }

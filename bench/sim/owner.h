@@ -38,6 +38,7 @@ class OwnerClient {
   uint64_t* word(uint64_t offset);               // nullptr if outside the heap
   char* range(uint64_t offset, uint64_t bytes);  // likewise
   int pidfd() const { return pidfd_; }
+  int connection() const { return connection_; }
   int doorbell() const { return doorbell_; }
   int pid() const { return pid_; }
   const std::string& label() const { return label_; }

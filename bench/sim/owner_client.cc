@@ -64,7 +64,8 @@ std::unique_ptr<OwnerClient> OwnerClient::accept(int connection, Mode mode) {
   socklen_t size = sizeof peer;
   if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return nullptr;
   client->pid_ = peer.pid;
-  // Liveness is the process, not the socket: a forked child keeps its parent's socket open.
+  // A client ends with its process, for a forked child keeps the socket open; or with the socket,
+  // for a process lives on through exec.
   client->pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
   if (client->pidfd_ < 0 || !client->share(connection, mode)) return nullptr;
   client->sm_limit_ = std::min(hello.sm_limit, facts::kSmCount);
