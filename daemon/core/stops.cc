@@ -18,9 +18,12 @@ constexpr double kOfCall = 0.55;
 constexpr double kLearned = 1.05;
 // Who stood until the starvation bound goes on for such a part of it.
 constexpr double kFreePart = 0.1;
-// Of equals that stand one goes on in a pause, for each is a call of the driver's before those above
-// have the GPU again; the others in one that has lasted so long.
+// Of equals that stand one goes on in a pause, for each is a call of the driver's before those
+// above have the GPU again; the others in one that has lasted so long.
 constexpr double kAllGoOnUs = 50'000;
+// A shim that carried out nothing for so long cannot: its process is suspended, or may not run. A
+// quota of processor time has it wait for a tenth of a second.
+constexpr TimeNs kDeafNs = 250'000'000;
 // Who alone has work below those at the top gives the GPU back sooner where it is not stopped yet.
 // More than one with short slices hold each other up.
 constexpr uint32_t kShortSliceUs = 100;
@@ -34,6 +37,7 @@ void Stops::told(Client& c, const StopBody& b) {
   }
   const bool was = c.stop.able == ipc::kStopYes, is = b.able == ipc::kStopYes;
   c.stop.able = static_cast<ipc::StopAble>(b.able);
+  c.stop.unanswered_since = 0;
   now_.stoppable += is ? 1 : 0;
   now_.stoppable -= was ? 1 : 0;
   if (!is) c.stop.order = {};
@@ -41,7 +45,10 @@ void Stops::told(Client& c, const StopBody& b) {
     double& us = b.off ? stop_us_ : go_us_;
     us *= kOfCall * static_cast<double>(b.took_us) > us ? kLearned : 1 / kLearned;
   }
-  if (!c.work.stands || b.off || c.stop.order.off) return;
+  if (c.work.stands && !b.off && !c.stop.order.off) go_on(c);
+}
+
+void Stops::go_on(Client& c) {
   const TimeNs stood = now_.clock - c.stop.since;
   c.stop.stood_us += to_us(stood);
   c.work.go_on(stood, now_.clock);
@@ -58,7 +65,7 @@ void Stops::settle(StopWhen builtin) {
   for (const ClientId id : roster_.ids()) {
     Client& c = *roster_.find(id);
     if (c.stop.able != ipc::kStopYes) continue;
-    const bool may = !now_.bypass && !now_.config.mps;
+    const bool may = !now_.bypass && !now_.config.mps && !is_deaf(c);
     settle(c, may ? c.standing.stop_when.value_or(builtin) : StopWhen::kNever);
   }
 }
@@ -72,6 +79,16 @@ void Stops::settle(Client& c, StopWhen when) {
   }
   next.slice_us = slice_us(c, when);
   if (next != c.stop.order) order(c, next);
+  if (!c.work.stands || !is_deaf(c)) return;
+  go_on(c);
+  look_at(now_.clock);  // others may have waited for that
+}
+
+bool Stops::is_deaf(const Client& c) {
+  if (c.stop.unanswered_since == 0) return false;
+  if (now_.clock >= c.stop.unanswered_since + kDeafNs) return true;
+  look_at(c.stop.unanswered_since + kDeafNs);
+  return false;
 }
 
 bool Stops::is_due(Client& c, StopWhen when) {
@@ -169,6 +186,7 @@ void Stops::order(Client& c, ipc::StopOrder next) {
     progress_.unsettle(c);
   }
   c.stop.order = next;
+  if (c.stop.unanswered_since == 0) c.stop.unanswered_since = now_.clock;
   Decision d = telling_.make(DecisionKind::kStop, c);
   d.off = next.off;
   d.slice_us = next.slice_us;

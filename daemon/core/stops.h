@@ -4,11 +4,15 @@
 // A gate closes at once and stops what comes next; what runs already is stopped here. That takes
 // some 0.3 ms, and going on as much, so: a client is stopped when what it has under way is
 // predicted to last clearly longer, or has; it goes on when the pause of those above is predicted
-// to be worth it, or has lasted so long, and of equals one after the other. Windows close before, in the same step; what waits behind
-// a client that stands is let go once its shim said that it goes on.
+// to be worth it, or has lasted so long, and of equals one after the other. Windows close before,
+// in the same step; what waits behind a client that stands is let go once its shim said that it
+// goes on.
 //
 // The driver carries these calls out one at a time for all GPUs of the host, so that there are so
 // many a second at most. What is learned of a client leaves out what was stopped.
+//
+// A process that is suspended carries out nothing, and its kernels may stand. For others it counts
+// as one that goes on, so that nobody waits for it, and it is not stopped until it answers.
 #pragma once
 
 #include <algorithm>
@@ -32,6 +36,8 @@ class Stops {
 
  private:
   void settle(Client& client, StopWhen when);
+  bool is_deaf(const Client& client);
+  void go_on(Client& client);
   bool is_due(Client& client, StopWhen when);  // to be stopped
   bool may_go_on(Client& client);
   bool turn_of_another(const Client& client) const;
