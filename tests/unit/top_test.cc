@@ -83,6 +83,25 @@ TEST(Top, WaitsFitTheirColumn) {
   EXPECT_EQ(text.find('~'), text.npos) << text;
 }
 
+TEST(Top, TimeSlicedItShowsForHowLongClientsStoodInPlaceOfSmSets) {
+  json before = client(2, 9, "train", 0, 0, {}), after = before;
+  before["devices"][0].update({{"stops", 10}, {"stopped_us", 1e6}});
+  after["devices"][0].update({{"stops", 40}, {"stopped_us", 1.5e6}});
+  const json other = client(1, 0, "api", 0, 0, {});
+  TopSample first = sample(0, {before, other}, 0), second = sample(2, {after, other}, 0);
+  first.status["mode"] = second.status["mode"] = "timeslice";
+  const json top = top_between(first, second);
+  const auto& clients = top["clients"];
+  EXPECT_DOUBLE_EQ(clients[1]["stood_pct"], 25);
+  EXPECT_DOUBLE_EQ(clients[1]["stops_per_s"], 15);
+  const std::string text = top_text(top, "priority", 24);
+  EXPECT_NE(text.find(" WINDOW STOOD   MEM GiB\n"), text.npos) << text;
+  EXPECT_NE(text.find("  lease     -    2.5/20\n"), text.npos) << text;
+  EXPECT_NE(text.find("   gate   25%      1.25\n"), text.npos) << text;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+}
+
 TEST(Top, ANewClientHasNoNegativeRates) {
   const TopSample before = sample(10, {client(1, 0, "api", 100, 5e6, {5})}, 7);
   const TopSample after =

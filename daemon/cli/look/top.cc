@@ -85,6 +85,8 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"priority", client.at("priority")},
           {"device", device.at("device")},
           {"gpu_pct", 100 * grown(device, earlier, "gpu_us") / 1e6 / seconds},
+          {"stood_pct", 100 * grown(device, earlier, "stopped_us") / 1e6 / seconds},
+          {"stops_per_s", grown(device, earlier, "stops") / seconds},
           {"launches_per_s", launched / seconds},
           {"grants_per_s", static_cast<double>(waited) / seconds},
           {"wait_p50_us", core::quantile_us(waits, 0.5)},
@@ -142,6 +144,7 @@ struct Column {
   size_t width;
   bool right;
   std::string (*text)(const json& row);
+  const char* mode = nullptr;  // in which it says something; nullptr: in each
 };
 
 const Column kTable[] = {
@@ -157,7 +160,13 @@ const Column kTable[] = {
     {"P99", 5, true, [](const json& r) { return duration(r.at("wait_p99_us")); }},
     {"WINDOW", 6, true, window_of},
     {"SMS", 3, true,
-     [](const json& r) { return r.at("sms").is_null() ? "all" : r.at("sms").dump(); }},
+     [](const json& r) { return r.at("sms").is_null() ? "all" : r.at("sms").dump(); }, "mps"},
+    {"STOOD", 5, true,
+     [](const json& r) {
+       const double pct = r.at("stood_pct");
+       return pct > 0 ? fixed(pct < 9.95 ? "%.1f%%" : "%.0f%%", pct) : "-";
+     },
+     "timeslice"},
     {"MEM GiB", 9, true, [](const json& r) { return r.at("memory").get<std::string>(); }},
 };
 
@@ -316,7 +325,11 @@ json top_between(const TopSample& before, const TopSample& after) {
 std::string top_text(const json& top, const std::string& sort, size_t lines) {
   std::string text = heading(top);
   std::string line;
-  for (const Column& column : kTable) line += cell(column.head, column.width, column.right) + ' ';
+  std::vector<Column> table;
+  for (const Column& column : kTable) {
+    if (column.mode == nullptr || top.at("mode") == column.mode) table.push_back(column);
+  }
+  for (const Column& column : table) line += cell(column.head, column.width, column.right) + ' ';
   text += cut(line);
   std::vector<json> rows(top.at("clients").begin(), top.at("clients").end());
   sort_rows(rows, sort);
@@ -326,7 +339,7 @@ std::string top_text(const json& top, const std::string& sort, size_t lines) {
       return text + "(" + std::to_string(rows.size() - i) + " more)\n";
     }
     line.clear();
-    for (const Column& column : kTable) {
+    for (const Column& column : table) {
       line += cell(column.text(rows[i]), column.width, column.right) + ' ';
     }
     text += cut(line);
