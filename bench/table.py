@@ -277,6 +277,24 @@ def standing_table():
     return markdown(header, rows)
 
 
+def standing_text():
+    """The other figures of tests/gpu/stops.py."""
+    found = read(RESULTS / "stops.json")
+    long, beside = found["heddle"]["long"]["H"], found["heddle"]["allocate"]["A"]
+    alone = found["alone"]["allocate"]
+    both = sum(of["per_s"] for of in found["heddle"]["two below nobody"])
+    equals = found["equals"]
+    return "\n".join([
+        f"- The last progress of L, after H's launch: p50 {long['progress_p50_us']:.0f}, "
+        f"p99 {long['progress_p99_us']:.0f} µs.",
+        f"- `cudaMalloc` of a third program beside 60 stops a second: p50 {beside['p50_us']:.0f}, "
+        f"p99 {beside['p99_us']:.0f} µs (alone {alone['p50_us']:.0f}, {alone['p99_us']:.0f}).",
+        f"- Two L below nobody: {both / found['heddle']['L alone']['per_s']:.2f} of one alone.",
+        f"- Equals with shares 3 and 1, under `fair`: "
+        f"{equals['three']['per_s'] / equals['one']['per_s']:.2f}, of {equals['three']['kernels']} "
+        f"and {equals['one']['kernels']} kernels."])
+
+
 def yardstick_table():
     """Of a program that stops itself: H tells L's process when a request begins and ends."""
     rows = [[f"{row['beside']}, slices {row['slices']}", f"{row['mean_over_alone']:.2f}",
@@ -418,7 +436,8 @@ def tables():
             "memory-teams": headed(memory_teams()),
             "gates": gates_table(), "gates-cost": gates_text(),
             "coverage": coverage_table(), "park": park_table(),
-            "standing": standing_table(), "stops-itself": yardstick_table(),
+            "standing": standing_table(), "standing-more": standing_text(),
+            "stops-itself": yardstick_table(),
             "serving": serving_table(), "slurm": slurm_table(),
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),

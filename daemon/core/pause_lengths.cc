@@ -28,7 +28,7 @@ void PauseLengths::add(double us, TimeNs now) {
 // Of all that last until then, what would be left: it gains most where the sum is largest.
 double PauseLengths::wait_us(double cost_us) const {
   double count = 0, us = 0, best = 0, best_us = kUnlimitedUs;
-  double from_us = kLeastUs * std::pow(kStep, kSizes - 1);
+  double from_us = kLeastUs * std::pow(kStep, static_cast<double>(kSizes - 1));
   for (size_t i = kSizes; i-- > 0; from_us /= kStep) {
     count += sizes_[i].count;
     us += sizes_[i].us;
