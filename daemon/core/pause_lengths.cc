@@ -37,7 +37,8 @@ double PauseLengths::wait_us(double cost_us) const {
     best = gain;
     best_us = from_us;
   }
-  return count < kEnough ? kUnlimitedUs : best_us;
+  if (count < kEnough) return kUnlimitedUs;
+  return best_us;
 }
 
 }  // namespace heddle::core
