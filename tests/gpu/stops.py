@@ -196,7 +196,10 @@ def main():
     parser.add_argument("--policy", default="priority")
     parser.add_argument("--binary", type=Path, help="a built standing.cu")
     arguments = sys.argv[1:]
-    options = session.add_origin(parser.parse_args(arguments), "tests/gpu/stops.py", arguments)
+    options = parser.parse_args(arguments)
+    if options.sim:
+        parser.error("the simulated GPU does not run standing.cu")
+    options = session.add_origin(options, "tests/gpu/stops.py", arguments)
     result = session.origin(options, "stops")
     with tempfile.TemporaryDirectory(prefix="hs-", ignore_cleanup_errors=True) as made:
         folder = Path(made)
