@@ -142,7 +142,8 @@ void await_go() {
 }
 
 void pause_ms(double ms) {
-  for (const double until = now_us() + ms * 1e3; now_us() < until;) {}
+  for (const double until = now_us() + ms * 1e3; now_us() < until;) {
+  }
 }
 
 int run_long(const char* file, double ms, const std::string& how) {
@@ -175,8 +176,8 @@ int run_long(const char* file, double ms, const std::string& how) {
   quit = true;
   allocates.join();
   printf("{\"per_s\":%.2f,\"kernels\":%llu,\"allocations\":%llu,\"right\":%s}\n",
-         static_cast<double>(kernel.kernels - first) / seconds, kernel.kernels - first,
-         allocations, kernel.right() ? "true" : "false");
+         static_cast<double>(kernel.kernels - first) / seconds, kernel.kernels - first, allocations,
+         kernel.right() ? "true" : "false");
   return 0;
 }
 
@@ -216,10 +217,11 @@ int run_requests(const char* file, double ms, double between_ms, int number) {
     last_progress.push_back(progress - from);
   }
   const double all = mean(took);
-  printf("{\"requests\":%d,\"mean_us\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
-         "\"progress_p50_us\":%.1f,\"progress_p99_us\":%.1f,\"right\":%s}\n",
-         number, all, quantile(took, 0.5), quantile(took, 0.99), quantile(last_progress, 0.5),
-         quantile(last_progress, 0.99), kernel.right() ? "true" : "false");
+  printf(
+      "{\"requests\":%d,\"mean_us\":%.1f,\"p50_us\":%.1f,\"p99_us\":%.1f,"
+      "\"progress_p50_us\":%.1f,\"progress_p99_us\":%.1f,\"right\":%s}\n",
+      number, all, quantile(took, 0.5), quantile(took, 0.99), quantile(last_progress, 0.5),
+      quantile(last_progress, 0.99), kernel.right() ? "true" : "false");
   return 0;
 }
 
