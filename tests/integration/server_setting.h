@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -185,6 +186,22 @@ class ServerTest : public ::testing::Test {
     const server::Reply reply = request(config_.socket, r);
     EXPECT_TRUE(reply.ok) << reply.error;
     return reply.ok ? json::parse(reply.json) : json();
+  }
+  // Whoever launches wakes the daemon, for longer than that remembers who launched: then one client
+  // alone seems to be at work.
+  static void expect_heard(FakeClient& launching) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(150);
+    bool slept = false;
+    while (std::chrono::steady_clock::now() < end) {
+      launching.post(0, {});
+      launching.complete_all(0);
+      launching.ring();
+      const uint32_t sleeping = launching.control().sleeping;
+      ASSERT_NE(sleeping, ipc::kWakeOnAsk);
+      slept |= sleeping == ipc::kWakeOnAny;
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // so that it does sleep
+    }
+    EXPECT_TRUE(slept);
   }
   json load(const std::string& policy) {
     Request r;

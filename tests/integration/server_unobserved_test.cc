@@ -1,8 +1,5 @@
 // The server and a client that is alone at work: its launches need no record
 // (server/observation.h).
-#include <chrono>
-#include <thread>
-
 #include "tests/integration/server_setting.h"
 
 namespace heddle::testing {
@@ -205,19 +202,7 @@ TEST_F(ServerTest, HearsOfEverythingWhileWhatRunsMayBeStopped) {
     launching.ring();
     return ipc::unpack_stop(running.control().windows[0].stop).off;
   }));
-  // One kernel, which stands for longer than the daemon remembers who launched.
-  std::this_thread::sleep_for(std::chrono::milliseconds(80));
-  bool slept = false;
-  for (int i = 0; i < 30; ++i) {
-    launching.post(0, {});
-    launching.complete_all(0);
-    launching.ring();
-    const uint32_t sleeping = launching.control().sleeping;
-    ASSERT_NE(sleeping, ipc::kWakeOnAsk);
-    slept |= sleeping == ipc::kWakeOnAny;
-    std::this_thread::sleep_for(std::chrono::milliseconds(2));
-  }
-  EXPECT_TRUE(slept);
+  expect_heard(launching);  // one kernel stands meanwhile
 }
 
 }  // namespace
