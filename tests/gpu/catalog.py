@@ -127,7 +127,8 @@ class Condition:
     `beside`: a busy latency-critical program shares the GPU, so that this one is gated.
     `sms`: the SMs that it is kept on. `pace_ms`: the program's pause after each of its 24 rounds. A
     gated one needs some: the busy program rests for 100 ms now and then, in which all of a short
-    one's launches would go without having asked."""
+    one's launches would go without having asked. `stopped`: what runs of it is stopped at random,
+    some 20 times a second (time-sliced)."""
     name: str
     daemon: str | None = None
     beside: bool = False
@@ -135,6 +136,7 @@ class Condition:
     job_class: str = "batch"
     pace_ms: int = 0
     sms: str = ""
+    stopped: bool = False
     default: bool = True
 
 
@@ -153,4 +155,5 @@ CONDITIONS = [
     Condition("partition", "present", pace_ms=20, sms="25%", default=False),
     Condition("partition_gated", "present", beside=True, pace_ms=20, sms="25%", default=False),
     Condition("killed_alone", "killed", pace_ms=150, default=False),
+    Condition("stopped", "present", beside=True, pace_ms=20, stopped=True, default=False),
 ]

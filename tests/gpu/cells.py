@@ -139,12 +139,15 @@ class Cell:
             self.daemon = Daemon(self.host.dist, self.folder / "d", self.host.mps, self.host.env,
                                  ["daemon.contended_spin_us = 100"], self.host.policy, None)
             self.daemon.start()
+            if self.condition.stopped:
+                self.daemon.use(self.host.policy, {"stop": "always"})
             self.env["HEDDLE_SOCKET"] = str(self.daemon.socket)
         if self.condition.beside:
             self.start_busy()
 
     def start_busy(self):
-        command = self.managed("latency", "busy") + self.host.busy
+        how = self.host.at_random if self.condition.stopped else []
+        command = self.managed("latency", "busy") + self.host.busy + how
         env = self.env | {"HEDDLE_MATRIX_PACE_MS": "0"}
         env.pop("CUDA_INJECTION64_PATH", None)  # the program's launches are counted, not these
         self.busy = Running(command, env, self.folder / "busy.log")
@@ -227,6 +230,7 @@ class Cell:
             "granted": sum(d["granted"] for c in mine for d in c["devices"]),
             "launches": sum(d["launches"] for c in mine for d in c["devices"]),
             "partitioned": sum(c["counters"]["on_sm_set"] for c in mine),
+            "stops": sum(d.get("stops", 0) for c in mine for d in c["devices"]),
             "counters": [client["counters"] for client in mine],
         }
 

@@ -30,7 +30,7 @@ class Host:
         self.env = self.server.env | {
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"), "OMP_NUM_THREADS": "2",
             "TRITON_CACHE_DIR": str(cache / "triton"), "TORCHINDUCTOR_COMPILE_THREADS": "4"}
-        self.busy = [str(self.binaries / catalog.BUSY.binary)]
+        self.busy, self.at_random = [str(self.binaries / catalog.BUSY.binary)], ["at-random"]
         if options.sim:
             self.simulate(folder)
         self.nvcc = shutil.which("nvcc") or str(DEFAULT_TOOLKIT / "bin/nvcc")
@@ -41,6 +41,7 @@ class Host:
         """The simulated GPU and a demo program on it as the busy neighbour."""
         self.env |= simulated(self.dist, folder)
         self.busy = [str(self.dist / "libexec/heddle/heddle-demo"), "latency", "--seconds", "600"]
+        self.at_random = []  # its pauses are
 
     def build(self, programs, arch):
         """Every binary that is wanted and not there yet, in parallel."""

@@ -22,7 +22,7 @@ from harness import report, session  # noqa: E402
 from harness.processes import Daemon, NoMps, tail  # noqa: E402
 
 LONG_MS, SERVICE_MS, PAUSE_MS, REQUESTS = 20, 5, 12, 100
-ALLOCATIONS, EQUALS_S, PART_S = 300, 3, 2
+ALLOCATIONS, EQUALS_S, EQUALS_MS, PART_S = 300, 4, 3, 2
 NVCC = "/usr/local/cuda/bin/nvcc"
 THROTTLED_S = (0.01, 0.09)  # runs, and stands: a tenth of a processor's time
 
@@ -184,7 +184,7 @@ def allocations(host):
 
 
 def equals(host):
-    programs = {name: batch(host, label=name) for name in ("three", "one")}
+    programs = {name: host.long(role="batch", label=name, ms=EQUALS_MS) for name in ("three", "one")}
     for program in programs.values():
         program.go()
     time.sleep(EQUALS_S)

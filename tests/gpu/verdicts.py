@@ -6,7 +6,7 @@ bare differs from bare proves nothing and is left out, by name.
 
 BROKEN = ("failed", "hung")
 HEDDLE = ("alone", "gated", "absent", "killed", "latency", "partition", "partition_gated",
-          "killed_alone")
+          "killed_alone", "stopped")
 
 
 def by_condition(cells):
@@ -111,6 +111,8 @@ def unproven(cells, processes, counted):
     for name in ("partition", "partition_gated"):
         if ok(cells.get(name)) and not cells[name].get("shim", {}).get("partitioned"):
             yield f"{name}: no launch went into it"
+    if ok(cells.get("stopped")) and not cells["stopped"].get("shim", {}).get("stops"):
+        yield "stopped: it never was"
     alone = cells.get("alone")
     if ok(alone) and alone.get("launches") and alone.get("shim"):
         seen = alone["shim"].get("launches")
