@@ -184,7 +184,8 @@ def allocations(host):
 
 
 def equals(host):
-    programs = {name: host.long(role="batch", label=name, ms=EQUALS_MS) for name in ("three", "one")}
+    programs = {name: host.long(role="batch", label=name, ms=EQUALS_MS)
+                for name in ("three", "one")}
     for program in programs.values():
         program.go()
     time.sleep(EQUALS_S)
