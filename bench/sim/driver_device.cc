@@ -1,6 +1,7 @@
 // Initialization, the device, contexts.
 #include <pthread.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "bench/sim/demo_kernels.h"
@@ -161,6 +162,8 @@ HEDDLE_SIM_API CUresult cuDeviceGetAttribute(int* out, CUdevice_attribute which,
 HEDDLE_SIM_API CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
   HEDDLE_SIM_CALL(call);
   memcpy(uuid->bytes, kUuid, sizeof uuid->bytes);
+  const char* number = getenv("HEDDLE_SIM_GPU");
+  if (number != nullptr && *number != 0) uuid->bytes[sizeof uuid->bytes - 1] = *number;
   return check_device(device);
 }
 HEDDLE_SIM_API CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
