@@ -1,10 +1,13 @@
 // The gate page: how the daemon lets queued work of a client go on the GPU.
 //
-// A gate is a wait of the stream in front of a unit of work: until `released` has reached the
-// unit's ticket. The shim numbers the units of a device in the order in which it posts them, so
-// that a release is always a prefix, and one store opens or closes all gates of the device.
+// A gate is a wait of the stream in front of a unit of work: until `word` has reached the unit's
+// ticket. The shim numbers the units of a device in the order in which it posts them, so that a
+// release is always a prefix, and one store opens or closes all gates of the device.
 //
-//   daemon  released: up to here            far ahead of what is posted: open
+//   daemon  word:     up to here            far ahead of what is posted: open. Closed again it is
+//                                           lower, and never below the floor
+//   shim    floor:    this prefix goes, whatever the daemon says: others may wait for it. Far ahead
+//                                           while the daemon is silent or gone, then back
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
 //   daemon  wanted:   kGatesWanted          somebody else may have launches stopped: a finite
 //                                           window's stand at gates too, long graphs have some
@@ -12,7 +15,11 @@
 //                     kKernelsAsk           nothing but such graphs stands there: the policy
 //                                           chooses more of a launch than when it goes
 //   GPU     done:     ticket                the unit with that ticket is over
-//   shim    leaving:  0 -> 1, for good      from then on the gates of this session stand open
+//
+// Two write the word. The daemon stores it, and again until the floor that it read is the floor.
+// The shim raises the floor, then the word. So the word ends at no less than the floor; where it
+// stands higher than the later of floor and what was released, the daemon finds it at its next
+// look.
 //
 // A unit is one launch or some of one thread in one stream, without another unit between them: all
 // have its ticket. A gate inside a graph has none, for it is made once and launched often: it
@@ -26,6 +33,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "ipc/fault.h"
 #include "ipc/limits.h"
@@ -38,71 +46,112 @@ inline constexpr uint32_t kGateUnits = 256;
 inline constexpr uint32_t kGatesWanted = 1, kKernelsAsk = 2;  // bits
 
 struct alignas(4096) GatePage {
-  std::atomic<uint32_t> leaving;                         // by the shim
-  alignas(64) std::atomic<int64_t> heartbeat_ns;         // as ControlMemory's
-  alignas(64) std::atomic<uint32_t> released[kDevices];  // by the daemon, and by a leaving shim
-  std::atomic<uint32_t> running[kDevices];               // the same
-  std::atomic<uint32_t> wanted[kDevices];                // by the daemon
+  std::atomic<uint32_t> floor[kDevices];             // by the shim
+  alignas(64) std::atomic<int64_t> heartbeat_ns;     // as ControlMemory's
+  alignas(64) std::atomic<uint32_t> word[kDevices];  // by the daemon; raised by the shim
+  std::atomic<uint32_t> running[kDevices];           // the same
+  std::atomic<uint32_t> wanted[kDevices];            // by the daemon
   alignas(64) std::atomic<uint32_t> done[kDevices][kGateUnits];  // by the GPU: ticket % kGateUnits
 };
+// Of the page, as the shim says it in Attach: another shim than this daemon's gets none.
+inline constexpr uint32_t kGatePageVersion = 2;
 
 // As far ahead of the newest ticket an open word stands: 11 hours at 27 000 tickets a second. Half
 // of what a comparison can tell apart, so that an older idea of the newest ticket does no harm.
 inline constexpr uint32_t kGateAhead = uint32_t{1} << 30;
 
 // CU_STREAM_WAIT_VALUE_GEQ, which is cyclic.
-constexpr bool gate_lets(uint32_t released, uint32_t ticket) {
-  return static_cast<int32_t>(released - ticket) >= 0;
+constexpr bool gate_lets(uint32_t word, uint32_t ticket) {
+  return static_cast<int32_t>(word - ticket) >= 0;
 }
+constexpr uint32_t gate_later(uint32_t a, uint32_t b) { return gate_lets(a, b) ? a : b; }
 // What to store so that all gates stand open. `posted`: the newest ticket.
 constexpr uint32_t gate_open(uint32_t posted) { return posted + kGateAhead; }
 // No longer once half of the way ahead is used up: then gate_open is stored again.
-constexpr bool gate_is_open(uint32_t released, uint32_t posted) {
-  return static_cast<int32_t>(released - posted) >= static_cast<int32_t>(kGateAhead / 2);
+constexpr bool gate_is_open(uint32_t word, uint32_t posted) {
+  return static_cast<int32_t>(word - posted) >= static_cast<int32_t>(kGateAhead / 2);
 }
 
 // ---- daemon side ----
 
-// Stores `value`. If the shim is leaving, the word stands `open` instead: either it stored
-// `leaving` before this looks, or it opens after this.
+// What stands in the word behind that: the later of both, at the last look at the floor. A client
+// that moves its floor all the time delays nobody by that, and is looked at again.
 template <class Fault = FaultPoint, class Word>
-void gate_store(Word& word, const Word& leaving, uint32_t value, uint32_t open) {
-  word.store(value, std::memory_order_seq_cst);
-  Fault::at("gate: stored, leaving not read");
-  if (leaving.load(std::memory_order_seq_cst) == 0) return;
-  word.store(open, std::memory_order_release);
+uint32_t gate_release(Word& word, const Word& floor, uint32_t released) {
+  constexpr int kMostLooks = 64;
+  uint32_t seen = floor.load(std::memory_order_seq_cst), stored = 0;
+  for (int looks = 0; looks < kMostLooks; ++looks) {
+    stored = gate_later(released, seen);
+    word.store(stored, std::memory_order_seq_cst);
+    Fault::at("gate: stored, floor not read");
+    const uint32_t before = std::exchange(seen, floor.load(std::memory_order_seq_cst));
+    if (seen == before) break;
+  }
+  return stored;
 }
-// Lets go what has a ticket up to `upto`, and closes the gates behind it.
+// Lets graphs run on, or stops each at its next gate: unless a unit up to the floor may stand
+// there. `done`: all up to here are over. The newest that is over does not say so: an older unit of
+// another stream may stand.
 template <class Fault = FaultPoint, class Word>
-void gate_release(Word& released, const Word& leaving, uint32_t upto, uint32_t posted) {
-  gate_store<Fault>(released, leaving, upto, gate_open(posted));
-}
-// Lets graphs run on, or stops each at its next gate.
-template <class Fault = FaultPoint, class Word>
-void gate_run(Word& running, const Word& leaving, bool on) {
-  gate_store<Fault>(running, leaving, on ? 1 : 0, 1);
+bool gate_run(Word& running, const Word& floor, uint32_t done, bool on) {
+  running.store(on ? 1 : 0, std::memory_order_seq_cst);
+  Fault::at("gate: stopped, floor not read");
+  if (on || gate_lets(done, floor.load(std::memory_order_seq_cst))) return on;
+  running.store(1, std::memory_order_seq_cst);
+  return true;
 }
 
-// ---- shim side, by the opener ----
+// ---- shim side ----
 
-template <class Fault = FaultPoint, class Word>
-void gate_leave(Word& leaving) {
-  leaving.store(1, std::memory_order_seq_cst);
-  Fault::at("gate: leaving, not open");
-}
-
-// Behind gate_leave, for each device, and from then on again and again: a daemon that was stopped
-// inside gate_release may close the gates when it goes on, and end before it opens them.
+// Moves on to `value`, and never back. Any thread.
 template <class Word>
-void gate_keep_open(Word& released, uint32_t posted) {
-  if (gate_is_open(released.load(std::memory_order_acquire), posted)) return;
-  released.store(gate_open(posted), std::memory_order_seq_cst);
+void gate_raise(Word& word, uint32_t value) {
+  uint32_t seen = word.load(std::memory_order_seq_cst);
+  while (!gate_lets(seen, value) &&
+         !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
+  }
 }
-
-// The same for gates inside graphs.
+// The prefix goes. Any thread.
+template <class Fault = FaultPoint, class Word>
+void gate_floor(Word& floor, Word& word, Word& running, uint32_t upto) {
+  gate_raise(floor, upto);
+  Fault::at("gate: floor raised, word not");
+  gate_raise(word, floor.load(std::memory_order_seq_cst));
+  running.store(1, std::memory_order_seq_cst);
+}
+// All goes, what is posted later too: to be called again and again. By one thread alone, and so is
+// what follows.
 template <class Word>
-void gate_keep_running(Word& running) {
-  if (running.load(std::memory_order_acquire) == 0) running.store(1, std::memory_order_seq_cst);
+void gate_open_floor(Word& floor, Word& word, Word& running, const Word& posted) {
+  const uint32_t newest = posted.load(std::memory_order_seq_cst);
+  if (!gate_is_open(floor.load(std::memory_order_seq_cst), newest)) {
+    floor.store(gate_open(newest), std::memory_order_seq_cst);
+  }
+  gate_raise(word, floor.load(std::memory_order_seq_cst));
+  running.store(1, std::memory_order_seq_cst);
+}
+// No more than what is posted by now. Threads whose own prefix an open floor held meanwhile count
+// on it: it ends at no less than what was posted when it is stored.
+template <class Fault = FaultPoint, class Word>
+void gate_close_floor(Word& floor, Word& word, Word& running, const Word& posted) {
+  uint32_t newest = posted.load(std::memory_order_seq_cst);
+  for (;;) {
+    floor.store(newest, std::memory_order_seq_cst);
+    Fault::at("gate: floor lowered, tickets not read");
+    const uint32_t now = posted.load(std::memory_order_seq_cst);
+    if (now == newest) break;
+    newest = now;
+  }
+  gate_floor<Fault>(floor, word, running, newest);
+}
+// A floor that nobody raises stays near enough for a comparison: what is that old is over.
+template <class Word>
+void gate_follow(Word& floor, const Word& posted) {
+  const uint32_t newest = posted.load(std::memory_order_relaxed);
+  if (static_cast<int32_t>(newest - floor.load(std::memory_order_relaxed)) >=
+      static_cast<int32_t>(kGateAhead / 2)) {
+    gate_raise(floor, newest - kGateAhead / 4);
+  }
 }
 
 static_assert(sizeof(GatePage) % 4096 == 0, "CUDA registers whole pages");

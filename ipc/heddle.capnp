@@ -111,14 +111,15 @@ struct Attach {
   hintsByDevice @17 :Bool;  # it reads ControlMemory::hints of each device
   monotonicNs @18 :UInt64;  # its CLOCK_MONOTONIC when it sent this, ...
   wallNs @19 :UInt64;       # ... and CLOCK_REALTIME, by which the daemon knows when that was
-  gates @20 :Bool;          # its launches may wait on the GPU: a fourth descriptor, of an
-                            # ipc::GatePage, comes with the answer
+  unused @20 :Bool;
   issueMax @21 :Float32;    # HEDDLE_ISSUE_MAX and its like: most that it wants to use of a channel
   l2Max @22 :Float32;       # beside others, a part of its peak; 0: no limit
   dramMax @23 :Float32;
   madeSets @24 :List(UInt64); # of each device the SM sets that it made (pack_made), under whatever
                               # daemon: it can make no others
   modeTold @25 :Bool;       # its driver says what `mps` is; else it is a guess by a socket
+  gatePage @26 :UInt32;     # ipc::kGatePageVersion: its launches may wait on the GPU, and a fourth
+                            # descriptor, of such a page, comes with the answer; 0: they may not
 }
 
 struct RegisterKernel {

@@ -305,14 +305,12 @@ void Client::hold_at_gate(const Claim& claim) {
 
 std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
   if (!identity_.gates) return std::nullopt;
-  const bool open = gates_->leaving.load(std::memory_order_relaxed) != 0 ||
-                    control_->header.bypass.load(std::memory_order_relaxed) != 0;
-  return gate_queue_->next(now, open);
+  return gate_queue_->next(now, control_->header.bypass.load(std::memory_order_relaxed) != 0);
 }
 
 bool Client::left_gates() {
   if (!identity_.gates || left_gates_) return false;
-  left_gates_ = gates_->leaving.load(std::memory_order_relaxed) != 0 || gate_queue_->given_up();
+  left_gates_ = gate_queue_->given_up();
   return left_gates_;
 }
 

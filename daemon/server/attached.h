@@ -143,7 +143,7 @@ class Client {
   }
   // Why its launches ask, "" if they wait on the GPU.
   std::string_view asks_because() const {
-    return left_gates_    ? "its gates were opened, for others may wait for its work"
+    return left_gates_    ? "it told of launches at gates what cannot be"
            : kernels_ask_ ? "the policy chooses for each launch; long graphs can be stopped"
                           : std::string_view(identity_.asks_because);
   }

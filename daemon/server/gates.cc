@@ -11,6 +11,7 @@
 namespace heddle::server {
 namespace {
 
+using ipc::gate_later;
 using ipc::gate_lets;
 
 // While the gates stand open, a unit that is not over this long after its predicted end hides that
@@ -25,13 +26,15 @@ uint16_t thread_of(size_t device) { return static_cast<uint16_t>(ipc::kThreads +
 
 uint32_t ticket_of(const Claim& claim) { return claim.fields.ask_seq; }
 
-uint32_t later(uint32_t a, uint32_t b) { return gate_lets(a, b) ? a : b; }
-
 bool stops_inside(const Claim& claim) {
   return claim.fields.kind == wire::Kind::GRAPH && claim.fields.may_follow > 0;
 }
 
 }  // namespace
+
+bool GateQueue::Device::may_recall(const Claim& claim) const {
+  return stops_inside(claim) && !ipc::gate_lets(floor, ticket_of(claim));
+}
 
 bool GateQueue::add(const Claim& claim, float predicted_us) {
   used_ = std::max<size_t>(used_, claim.fields.device + 1u);
@@ -40,7 +43,7 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
   const uint32_t ticket = ticket_of(claim);
   d.fresh.push_back(claim);
   d.fresh.back().fields.duration_us = std::max(predicted_us, 1.0F);
-  d.newest = later(d.newest, ticket);
+  d.newest = gate_later(d.newest, ticket);
   return true;
 }
 
@@ -65,7 +68,6 @@ void GateQueue::merge(Device& d) {
 }
 
 std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
-  all_open |= given_up_;
   for (size_t i = 0; i < used_; ++i) {
     Device& d = devices_[i];
     if (!d.ended.empty()) {
@@ -89,15 +91,16 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   }
   d.silent |= !d.under_way.empty() && now - d.heard > kUnheardNs;
   if (d.silent) return let_be(i, now);
+  all_open |= given_up_ || ipc::gate_is_open(d.floor, d.newest);
   if (d.closing) {
-    d.closing = std::ranges::any_of(d.under_way, stops_inside);
+    d.closing = std::ranges::any_of(d.under_way, [&](const auto& c) { return d.may_recall(c); });
     if (d.closing && !d.asked) return recall(i, now);
   }
   if (d.waiting.empty()) return std::nullopt;
   const uint32_t ticket = ticket_of(d.waiting.front());
   const bool finished = d.recalled > 0 && over(i, ticket);
-  const bool goes =
-      all_open || (d.recalled > 0 ? d.open : may_have_begun(i, d.waiting.front(), now));
+  const bool goes = all_open || (d.recalled > 0 ? d.open || gate_lets(d.floor, ticket)
+                                                : may_have_begun(i, d.waiting.front(), now));
   const bool withdraws = d.asked && (goes || finished || d.closing);
   if (d.asked && !withdraws) return std::nullopt;
   Claim claim = d.waiting.front();
@@ -143,9 +146,8 @@ std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
   }
   if (!d.open && (!d.waiting.empty() || !d.running)) {
     d.released = d.newest;
-    d.running = true;
     let(i, d.released);
-    ipc::gate_run(page_.running[i], page_.leaving, true);
+    run(i, true);
   }
   d.waiting.clear();
   d.recalled = 0;
@@ -164,7 +166,8 @@ std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
 // The newest graph goes back first, so that the oldest is in front in the end.
 Claim GateQueue::recall(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
-  const auto newest = std::find_if(d.under_way.rbegin(), d.under_way.rend(), stops_inside);
+  const auto newest = std::find_if(d.under_way.rbegin(), d.under_way.rend(),
+                                   [&](const Claim& c) { return d.may_recall(c); });
   Claim claim = *newest;
   d.under_way.erase(std::next(newest).base());
   d.waiting.push_front(claim);
@@ -181,7 +184,7 @@ Claim GateQueue::pop(size_t i, core::TimeNs now) {
   Claim claim = d.waiting.front();
   d.waiting.pop_front();
   if (d.recalled > 0) --d.recalled;
-  d.told = later(d.told, ticket_of(claim));
+  d.told = gate_later(d.told, ticket_of(claim));
   d.told_until = now + core::to_ns(static_cast<double>(claim.fields.duration_us));
   claim.thread = thread_of(i);
   claim.at = now;
@@ -207,14 +210,16 @@ void GateQueue::look() {
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
   merge(d);
-  if (d.waiting.empty() && d.under_way.empty() && !d.silent) return;
+  d.floor = page_.floor[i].load(std::memory_order_acquire);
+  if (!d.waiting.empty() || !d.under_way.empty() || d.silent) look_at_done(i);
   check_words(i);
-  if (d.open && !ipc::gate_is_open(page_.released[i], d.newest)) {
-    let(i, ipc::gate_open(d.newest));
-  }
+}
+
+void GateQueue::look_at_done(size_t i) {
+  Device& d = devices_[i];
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
   // What stands is not over.
-  for (; gate_lets(d.newest, ticket) && (d.open || gate_lets(d.released, ticket)); ++ticket) {
+  for (; gate_lets(d.newest, ticket) && (d.open || d.has_let(ticket)); ++ticket) {
     if (!over(i, ticket)) continue;
     d.moved |= d.done != ticket;
     d.done = ticket;
@@ -232,38 +237,57 @@ void GateQueue::look(size_t i) {
   }
   // It runs for the one that was let go, and not for those that ask.
   if (d.running && !d.open && d.recalled > 0 && !std::ranges::any_of(d.under_way, stops_inside)) {
-    d.running = false;
-    ipc::gate_run(page_.running[i], page_.leaving, false);
+    run(i, false);
   }
 }
 
 void GateQueue::let(size_t i, uint32_t upto) {
-  devices_[i].word = upto;
-  ipc::gate_release(page_.released[i], page_.leaving, upto, devices_[i].newest);
+  ipc::gate_release(page_.word[i], page_.floor[i], upto);
 }
 
-// Whoever writes them opens its own gates only. It is counted, and they are closed again.
+void GateQueue::run(size_t i, bool on) {
+  Device& d = devices_[i];
+  d.running = on;
+  ipc::gate_run(page_.running[i], page_.floor[i], d.none_stands_up_to(), on);
+}
+
+uint32_t GateQueue::Device::none_stands_up_to() const {
+  uint32_t upto = newest;
+  const auto look_at = [&upto](const Claim& claim) {
+    if (stops_inside(claim) && gate_lets(upto, ticket_of(claim))) upto = ticket_of(claim) - 1;
+  };
+  std::ranges::for_each(under_way, look_at);
+  std::ranges::for_each(waiting, look_at);
+  std::ranges::for_each(fresh, look_at);
+  return upto;
+}
+
+// The shim opens them while this daemon is silent, and whoever writes them opens its own gates
+// only. What went by that has gone; it is counted, and they are closed again.
 void GateQueue::check_words(size_t i) {
   Device& d = devices_[i];
-  const uint32_t word = page_.released[i].load(std::memory_order_acquire);
+  const uint32_t word = page_.word[i].load(std::memory_order_acquire);
+  d.floor = page_.floor[i].load(std::memory_order_acquire);  // raised before that was
+  const uint32_t closed = gate_later(d.released, d.floor);
   const bool runs = page_.running[i].load(std::memory_order_acquire) != 0;
-  const bool forces = word != d.word || (runs && !d.running);
-  if (!forces || page_.leaving.load(std::memory_order_acquire) != 0) return;
-  for (size_t k = 0; k < d.waiting.size(); ++k) {
+  const bool should = d.running || !gate_lets(d.none_stands_up_to(), d.floor);
+  if (runs == should && (d.open ? ipc::gate_is_open(word, d.newest) : word == closed)) return;
+  for (size_t k = 0; k < d.waiting.size() && !d.open; ++k) {
     const uint32_t ticket = ticket_of(d.waiting[k]);
-    const bool went = k < d.recalled ? runs && !d.running : gate_lets(word, ticket);
-    if (went && !gate_lets(d.word, ticket) && !gate_lets(d.forced, ticket)) ++forced_;
+    const bool went = k < d.recalled ? runs && !should : gate_lets(word, ticket);
+    if (went && !gate_lets(closed, ticket) && !gate_lets(d.forced, ticket)) ++forced_;
   }
-  d.forced = later(d.forced, d.newest);
-  let(i, d.word);
-  ipc::gate_run(page_.running[i], page_.leaving, d.running);
+  d.forced = gate_later(d.forced, d.newest);
+  if (!d.open) d.released = gate_later(d.released, gate_lets(word, d.newest) ? d.newest : word);
+  let(i, d.open ? ipc::gate_open(d.newest) : d.released);
+  run(i, d.running);
 }
 
 // The gate of a unit says that the one before it in its stream is over. One that is told too early
 // is let go when the gates close, and whoever closes them waits for it.
 bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const {
   const Device& d = devices_[device];
-  if (!d.open) return gate_lets(d.released, ticket_of(claim));
+  if (!d.open) return d.has_let(ticket_of(claim));
   const bool stands = std::ranges::any_of(d.under_way, [&](const Claim& before) {
     return before.fields.stream == claim.fields.stream && ticket_of(before) != ticket_of(claim) &&
            !over(device, ticket_of(before));
@@ -278,8 +302,7 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
   if (!d.asked) return;
   merge(d);
   d.asked = false;
-  d.released = later(d.released, ticket_of(d.waiting.front()));
-  d.running = true;
+  d.released = gate_later(d.released, ticket_of(d.waiting.front()));
   pop(i, now);
   if (d.open || credit_us == core::kCreditOpen) return set_open(i, true);
   auto left_us = static_cast<float>(credit_us);
@@ -287,10 +310,10 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
     const uint32_t ticket = ticket_of(d.waiting[k]);
     left_us -= d.waiting[k].fields.duration_us;
     if (left_us < 0 && !gate_lets(d.released, ticket)) break;  // of no unit that goes
-    d.released = later(d.released, ticket);
+    d.released = gate_later(d.released, ticket);
   }
   let(i, d.released);
-  ipc::gate_run(page_.running[i], page_.leaving, true);
+  run(i, true);
 }
 
 void GateQueue::set_open(size_t i, bool open) {
@@ -301,14 +324,13 @@ void GateQueue::set_open(size_t i, bool open) {
   } else {
     if (d.open) {
       look(i);
-      d.released = later(d.told, gate_lets(d.done, d.newest) ? d.newest : d.done + 1);
+      d.released = gate_later(d.told, gate_lets(d.done, d.newest) ? d.newest : d.done + 1);
     }
     let(i, d.released);
   }
   d.open = open;
   d.closing = !open;
-  d.running = open;
-  ipc::gate_run(page_.running[i], page_.leaving, open);
+  run(i, open);
 }
 
 void GateQueue::give_up() {

@@ -76,6 +76,7 @@ class GateQueue {
     size_t recalled = 0;          // of `waiting`, that are to be asked for whatever was let go
     uint32_t newest = 0;          // ticket
     uint32_t released = 0;        // up to here, where not open
+    uint32_t floor = 0;           // as it was last seen
     uint32_t told = 0;            // the newest that the core was told has gone
     uint32_t done = 0;            // the newest that the GPU said is over
     core::TimeNs told_until = 0;  // it is predicted to run
@@ -83,15 +84,24 @@ class GateQueue {
     core::TimeNs held = 0;        // for so long it was not, up to when all of it was recalled
     bool moved = false;           // it was, since next() was last called
     bool silent = false;          // it was not for too long
-    uint32_t word = 0;            // as it was stored in `released`
     uint32_t forced = 0;          // the newest ticket that forced_ may have counted
+
+    bool has_let(uint32_t ticket) const {
+      return ipc::gate_lets(released, ticket) || ipc::gate_lets(floor, ticket);
+    }
+    // A graph with gates inside, which others do not wait for.
+    bool may_recall(const Claim& claim) const;
+    // No graph with that ticket or an earlier one may stand inside.
+    uint32_t none_stands_up_to() const;
   };
 
   bool over(size_t device, uint32_t ticket) const;
   static void merge(Device& d);
   void look(size_t device);
+  void look_at_done(size_t device);
   void check_words(size_t device);
   void let(size_t device, uint32_t upto);
+  void run(size_t device, bool on);  // graphs, at the gates inside
   std::optional<Claim> let_be(size_t device, core::TimeNs now);
   bool may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const;
   std::optional<Claim> next(size_t device, core::TimeNs now, bool all_open);

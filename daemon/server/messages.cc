@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "ipc/gate.h"
 #include "ipc/heddle.capnp.h"
 #include "ipc/limits.h"
 #include "ipc/sm_set.h"
@@ -49,7 +50,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.command = cut(in.getCommand(), ipc::kMessageBytes);
   out.priority = in.getPriority();
   out.hints_by_device = in.getHintsByDevice();
-  out.gates = in.getGates();
+  out.gates = in.getGatePage() == ipc::kGatePageVersion;
   out.driver_version = in.getDriverVersion();
   out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);

@@ -36,7 +36,7 @@ const char* why_it_asks(const AttachMessage& message, const Config& config,
   if (identity.terms.fail_closed) return "its rule has it fail closed";
   if (!identity.sm_set.empty()) return "it keeps to some of the SMs";
   if (!message.gates)
-    return "its shim has no gates: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
+    return "its shim has no gates: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1, an old driver or shim";
   return "";
 }
 

@@ -6,7 +6,7 @@ namespace heddle::shim {
 namespace {
 
 // Another process may wait for what this one records.
-constinit std::atomic<bool> shares_events{false};
+constinit std::atomic<bool> events_shared{false};
 
 // In the thread's ring, for a launch's record and a few more.
 bool has_room(Inside& in) {
@@ -21,13 +21,27 @@ bool has_room(Inside& in) {
 }  // namespace
 
 void note_shared_event() {
-  shares_events.store(true, std::memory_order_relaxed);
-  leave_all_gates();
+  events_shared.store(true, std::memory_order_relaxed);
+  let_all_posted_go();
 }
 
+bool shares_events() { return events_shared.load(std::memory_order_relaxed); }
+
 void note_host_function(StreamRef stream) {
-  if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
-  leave_all_gates();
+  if (!any_gates() || (anything_captures() && stream_captures(stream))) return;
+  note_stream_wait(stream);
+  if (Inside in; in) await_release(in);
+  let_all_posted_go();
+}
+
+void await_release(Inside& in) {
+  if (in.session().gates == nullptr) return;
+  const GateBook& gates = *in.session().gates;
+  const int64_t until = now_ns() + 2 * starvation_ns(in.control());  // the daemon's is sooner
+  for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
+    const uint32_t posted = gates.posted[device].load(std::memory_order_relaxed);
+    while (!is_released(gates, device, posted) && now_ns() < until) nap_at_gate(gates, device);
+  }
 }
 
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
@@ -39,8 +53,7 @@ bool Turn::may_stand_at_gate(const Launch& launch) {
       (window_us_ != ipc::kWindowGate && !wants_gates_) || !sm_set_.empty() ||
       special_.size.get() != 0 || (graph_ && special_.raised) || kernel_.index >= ipc::kKernels ||
       fails_closed() || !stream_->markable.load(std::memory_order_relaxed) ||
-      stream_->detoured.load(std::memory_order_relaxed) ||
-      shares_events.load(std::memory_order_relaxed)) {
+      stream_->detoured.load(std::memory_order_relaxed) || (graph_ && shares_events())) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];
@@ -74,11 +87,11 @@ bool Turn::must_wait(const GateBook& gates) {
   return is_far_ahead(gates, stream_->device) || !has_room(in_);
 }
 
-// False: there are no gates any more.
+// False: it goes another way. What was posted before goes then.
 bool Turn::await_room(GateBook& gates) {
   const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
   do {
-    if (now_ns() > until) leave_gates(&gates);
+    if (now_ns() > until) return let_posted_go(gates), false;
     if (gates.left.load(std::memory_order_relaxed)) return false;
     if (has_room(in_)) {
       poll_all(in_);
@@ -100,7 +113,7 @@ void Turn::post_gated(ipc::RecordFields fields) {
   const auto& dropped = in_.block().dropped;
   const uint32_t before = dropped.load(std::memory_order_relaxed);
   in_.post_silently([&](ipc::RecordFields& record) { record = fields; });
-  if (dropped.load(std::memory_order_relaxed) != before) leave_gates(&gates);
+  if (dropped.load(std::memory_order_relaxed) != before) let_posted_go(gates);
   in_.count(wire::Admission::ASK);
   if (!begins_unit_) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -6,7 +6,7 @@
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
 #include "shim/gate/opener.h"
-#include "shim/gate/page.h"
+#include "shim/gate/unit.h"
 
 namespace heddle::shim {
 namespace {
@@ -111,7 +111,7 @@ bool Turn::await_daemon(const Launch& launch) {
     if (!fails_closed() || entry != Inside::Entry::kNoSession ||
         (anything_captures() && stream_captures(launch.stream)) || is_exempt()) {
       // Others' launches may stand at gates in its stream.
-      if (entry == Inside::Entry::kNoSlot && any_gates() && is_exempt()) leave_all_gates();
+      if (entry == Inside::Entry::kNoSlot && any_gates() && is_exempt()) let_all_posted_go();
       give_up();
       return false;
     }
@@ -327,12 +327,15 @@ ipc::RecordFields Turn::record(Admission admission) {
   in_.count(admission);
 }
 
-// Asks for no room, and takes it all the same. Others may wait for it: it must not stand behind a
-// closed gate, nor must what comes before it.
+// Asks for no room, and takes it all the same. Others may wait for it, and for what is before it:
+// of a collective that has its turn first; what waits for a signal may be what keeps it from that.
 Admission Turn::exempt() {
-  GateBook* const gates = in_.session().gates;
-  const bool for_good = quiet_ || stream_->signals.load(std::memory_order_relaxed);
-  if (for_good || (gates != nullptr && newest_gate(*gates, *stream_) != 0)) leave_gates(gates);
+  if (GateBook* const gates = in_.session().gates) {
+    const bool behind_gate = newest_gate(*gates, *stream_) != 0;
+    if (behind_gate) put_last_word(*stream_, ref_, end_unit(gates, *stream_, in_.thread().unit));
+    if (quiet_) await_release(in_);
+    if (quiet_ || behind_gate || stream_->signals.load()) let_posted_go(*gates);
+  }
   in_.thread().room_us -= predicted_us_;
   return Admission::SELF_EXEMPT;
 }

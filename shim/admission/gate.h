@@ -166,11 +166,18 @@ void note_stream_wait(StreamRef stream);
 // that wait for each other.
 void note_peer();
 
-// Another process may wait for an event of this one: its launches stand at no gate any more.
+// Another process may wait for the events of this one.
 void note_shared_event();
+bool shares_events();
 
-// The stream has the host do something that anybody may wait for: it must not stand at a gate.
+// The stream has the host do something that anybody may wait for: what is before it must not stand
+// at a gate then.
 void note_host_function(StreamRef stream);
+
+// Until the daemon has let go what is posted by now, or has had twice the time that a launch may be
+// held: others may wait for what the thread does next, and what is before it must go then
+// (let_all_posted_go).
+void await_release(Inside& in);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.
 class Activity {

@@ -22,7 +22,7 @@ void Turn::choose_twin(const Launch& launch) {
 
 // Its record promised gates inside, and what goes instead has none.
 void Turn::twin_refused(CUgraphExec exec) {
-  if (twin_.gates > 0) leave_gates(in_.session().gates);
+  if (twin_.gates > 0) let_posted_go(*in_.session().gates);
   stay();  // how long it takes tells nothing of where it was to be
   shim::twin_refused(in_, exec, twin());
   twin_ = {};

@@ -11,7 +11,7 @@ void note_launch(Launch launch) {
 
 void note_signal(StreamRef stream) {
   if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
-  leave_all_gates();  // what the stream has before it must not stand at a closed one either
+  let_all_posted_go();  // what the stream has before it must not stand at a closed gate
   set_signals(stream);
 }
 

@@ -1,6 +1,8 @@
 // Entry points that wait, and what makes their return evidence: events of the application.
 #include "shim/entry/wait.h"
 
+#include <utility>
+
 #include "shim/admission/gate.h"
 #include "shim/admission/rows.h"
 #include "shim/driver/driver.h"
@@ -162,7 +164,13 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
     if (slot != nullptr) reach = reach_of(*slot);
     if (slot != nullptr && has_device(*slot)) add_beside_units(in.session().gates, slot->device);
     if (slot != nullptr) ended = end_unit(in.session().gates, *slot, in.thread().unit);
+    if (slot != nullptr && shares_events()) [[unlikely]] {
+      put_last_word(*slot, stream, std::exchange(ended, 0));
+      await_release(in);
+    }
   }
+  if (shares_events()) [[unlikely]]
+    let_all_posted_go();
   const CUresult result = real();
   if (result == CUDA_SUCCESS && slot != nullptr) {
     put_last_word(*slot, stream, ended);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ipc/socket.h"
 #include "shim/link/session.h"
@@ -29,18 +30,20 @@ void* run(void*) {
 void look(GateBook& book, int64_t now_ns) {
   ipc::GatePage* const page = book.page.load(std::memory_order_acquire);
   if (page == nullptr) return;
-  if (!book.left.load(std::memory_order_relaxed)) {
-    const int64_t beat =
-        std::max(book.since_ns, page->heartbeat_ns.load(std::memory_order_relaxed));
-    const bool alive = now_ns - beat <= ipc::kHeartbeatStaleNs;
-    if (alive && !book.detached.load(std::memory_order_relaxed)) return;
-    book.left.store(true, std::memory_order_relaxed);
-    ipc::gate_leave(page->leaving);
-  }
+  const int64_t beat = std::max(book.since_ns, page->heartbeat_ns.load(std::memory_order_relaxed));
+  const bool over = book.detached.load(std::memory_order_relaxed);
+  const bool opens = over || now_ns - beat > ipc::kHeartbeatStaleNs;
+  if (over) book.left.store(true, std::memory_order_relaxed);
+  const bool closes = std::exchange(book.open, opens) && !opens;
   for (size_t device = 0; device < ipc::kDevices; ++device) {
-    const uint32_t posted = book.posted[device].load(std::memory_order_relaxed);
-    ipc::gate_keep_open(page->released[device], posted);
-    ipc::gate_keep_running(page->running[device]);
+    std::atomic<uint32_t>&floor = page->floor[device], &word = page->word[device];
+    if (opens) {
+      ipc::gate_open_floor(floor, word, page->running[device], book.posted[device]);
+    } else if (closes) {
+      ipc::gate_close_floor(floor, word, page->running[device], book.posted[device]);
+    } else {
+      ipc::gate_follow(floor, book.posted[device]);
+    }
   }
 }
 
@@ -75,10 +78,20 @@ void leave_gates(GateBook* book) {
   ipc::futex_wake(&sessions_ended);
 }
 
-void leave_all_gates() {
+void let_posted_go(GateBook& book) {
+  ipc::GatePage* const page = book.page.load(std::memory_order_acquire);
+  for (size_t device = 0; device < ipc::kDevices; ++device) {
+    const uint32_t posted = book.posted[device].load(std::memory_order_seq_cst);
+    std::atomic<uint32_t>& floor = page->floor[device];
+    if (ipc::gate_lets(floor.load(std::memory_order_seq_cst), posted)) continue;
+    ipc::gate_floor(floor, page->word[device], page->running[device], posted);
+  }
+}
+
+void let_all_posted_go() {
   for (GateBook& book : gate_books) {
     if (book.page.load(std::memory_order_acquire) == nullptr) return;
-    leave_gates(&book);
+    let_posted_go(book);
   }
 }
 
@@ -92,6 +105,7 @@ void forget_gates() {
     for (auto& posted : book.posted) posted.store(0, std::memory_order_relaxed);
     book.detached.store(false, std::memory_order_relaxed);
     book.left.store(false, std::memory_order_relaxed);
+    book.open = false;
   }
 }
 

@@ -1,9 +1,10 @@
 // Who opens the gates when the daemon cannot: a thread that never calls the driver, for a call may
 // stand at a closed gate itself, and holds up other calls of the process.
 //
-// It watches the daemon's heartbeat. What it has opened stays open: launches of a later session
-// stand at that session's page. A page stays mapped for as long as the process lives, because
-// queued work reads it, and because a daemon that was stopped may go on at any time.
+// It watches the daemon's heartbeat, and opens the gates while that is too old. What a session has
+// left when it ends stays open: launches of a later one stand at that one's page. A page stays
+// mapped for as long as the process lives, because queued work reads it, and because a daemon that
+// was stopped may go on at any time.
 #pragma once
 
 #include <atomic>
@@ -36,7 +37,8 @@ struct GateBook {
   std::atomic<uint32_t> posted[ipc::kDevices]{};  // the newest ticket
   Sums sums[ipc::kDevices];
   std::atomic<bool> detached{false};  // the session is over
-  std::atomic<bool> left{false};      // its gates stand open
+  std::atomic<bool> left{false};      // and its gates stand open
+  bool open = false;                  // the opener's: they stand open
   int64_t since_ns = 0;
 };
 extern constinit GateBook gate_books[kGatePages];
@@ -49,10 +51,12 @@ bool start_opener();
 // there are too many.
 GateBook* keep_gates(int descriptor, int64_t now_ns);
 
-// By any thread: the session is over, or is to have no gates any more. nullptr: it has none.
+// By any thread: the session is over. nullptr: it has none.
 void leave_gates(GateBook* book);
+// By any thread: others may wait for what is posted by now. It goes, whatever the daemon says.
+void let_posted_go(GateBook& book);
 // The same of all sessions, by a thread that may be in none.
-void leave_all_gates();
+void let_all_posted_go();
 
 // In a forked child: the thread is not there, and neither are the pages.
 void forget_gates();

@@ -45,7 +45,7 @@ bool may_hold(const GateBook& book, const StreamSlot& stream) {
 }
 
 constexpr size_t word_of(int device) {
-  return offsetof(ipc::GatePage, released) + sizeof(uint32_t) * static_cast<size_t>(device);
+  return offsetof(ipc::GatePage, word) + sizeof(uint32_t) * static_cast<size_t>(device);
 }
 
 // A stream's newest gate in one word, so that a ticket is never told to another session's page; and
@@ -150,7 +150,7 @@ GateTicket take_ticket(GateBook& book, int device) {
   Sums& sums = book.sums[device];
   uint32_t ticket = 0;
   while (ticket == 0) {  // 0 is nobody's
-    ticket = book.posted[device].fetch_add(1, std::memory_order_relaxed) + 1;
+    ticket = book.posted[device].fetch_add(1, std::memory_order_seq_cst) + 1;
     sums.before[ticket % ipc::kGateUnits].store(sums.all.load(std::memory_order_relaxed),
                                                 std::memory_order_relaxed);
   }
@@ -171,7 +171,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
     if (there && told > 0) only_waits.store(true, std::memory_order_relaxed);
   }
   if (!there) {
-    leave_gates(&book);  // nobody will tell of that ticket
+    let_posted_go(book);  // nobody will tell of that ticket
     return 0;
   }
   const uint32_t stands = stands_behind(book, stream, ticket.number);

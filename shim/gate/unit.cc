@@ -23,7 +23,7 @@ constexpr uint64_t sum_of(float us) {
 }
 
 const std::atomic<uint32_t>& released(const GateBook& book, int device) {
-  return book.page.load(std::memory_order_relaxed)->released[device];
+  return book.page.load(std::memory_order_relaxed)->word[device];
 }
 
 }  // namespace

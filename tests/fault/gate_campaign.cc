@@ -331,7 +331,7 @@ uint64_t tickets() {
     if (strstr(line, "/memfd:heddle-gates") == nullptr || sscanf(line, "%lx", &begin) != 1)
       continue;
     const auto* page = reinterpret_cast<const ipc::GatePage*>(begin);
-    most += page->released[0] % ipc::kGateAhead;
+    most += page->word[0] % ipc::kGateAhead;
   }
   if (maps != nullptr) fclose(maps);
   return most;

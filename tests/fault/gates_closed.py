@@ -133,8 +133,9 @@ def stopped(scene):
     scene.opened()
     time.sleep(2)
     scene.where.daemon.send_signal(signal.SIGCONT)
+    time.sleep(HELD_S)  # a heartbeat, and a look of the program's opener
+    scene.close(launches=20 * QUEUED)  # it was idle: its first launches go
     scene.where.switch_policy("priority")
-    scene.client.send("settle")
 
 
 def replaced(scene):

@@ -47,7 +47,8 @@ constexpr Point kShimPoints[] = {
     {"detour: back, not awaited", 15, Scene::kParts},
     {"lane: made, not known", 2, Scene::kParts},
     {"lane: forgotten, not left", 1, Scene::kParts},
-    {"gate: leaving, not open", 1, Scene::kGates},
+    {"gate: floor raised, word not", 4, Scene::kGates},
+    {"gate: floor lowered, tickets not read", 1, Scene::kGates},
 };
 
 constexpr Point kDaemonPoints[] = {
@@ -68,7 +69,8 @@ constexpr Point kDaemonPoints[] = {
     {"daemon: row told, not counted", 20, Scene::kRows},
     {"daemon: unobserved, not told", 1, Scene::kAlone},
     {"daemon: observed again, not heard of", 1, Scene::kAlone},
-    {"gate: stored, leaving not read", 4, Scene::kGates},
+    {"gate: stored, floor not read", 4, Scene::kGates},
+    {"gate: stopped, floor not read", 4, Scene::kGates},
 };
 
 int up_to(Random& random, int most) {

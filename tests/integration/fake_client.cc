@@ -116,7 +116,7 @@ void FakeClient::send_attach() {
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
   attach.setHintsByDevice(options_.hints_by_device);
-  attach.setGates(options_.gates);
+  attach.setGatePage(options_.gates ? ipc::kGatePageVersion : 0);
   if (options_.clock_ahead_ns != 0) {
     set_clock(options_.clock_ahead_ns);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns() + ahead_ns_));

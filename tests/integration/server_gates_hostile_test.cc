@@ -31,19 +31,19 @@ class LyingGates : public ServerTest {
   // What it tells is looked at, and neither opens nor closes the honest client's gates.
   void TearDown() override {
     EXPECT_TRUE(eventually([&] { return status()["devices"].at(0)["waiting"] >= 1; }));
-    EXPECT_EQ(honest_->gates().released[0], 0u) << "opened by another's lies";
+    EXPECT_EQ(honest_->gates().word[0], 0u) << "opened by another's lies";
     valve_.open = true;
     EXPECT_TRUE(eventually([&] { return lets(*honest_, 1); }));
     ASSERT_TRUE(post(*honest_, 2));
     EXPECT_TRUE(eventually([&] { return lets(*honest_, 2); }));
-    EXPECT_EQ(honest_->gates().leaving, 0u);
+    EXPECT_EQ(honest_->gates().floor[0], 0u);
     liar_.reset();
     EXPECT_TRUE(eventually([&] { return ps().size() == 1; }));
     ServerTest::TearDown();
   }
 
   static bool lets(FakeClient& client, uint32_t ticket) {
-    return ipc::gate_lets(client.gates().released[0], ticket);
+    return ipc::gate_lets(client.gates().word[0], ticket);
   }
   static bool post(FakeClient& client, uint32_t ticket, uint16_t stream = 0, uint16_t thread = 0) {
     ipc::RecordFields fields;
@@ -72,7 +72,7 @@ TEST_F(LyingGates, NonsenseInAPageIsItsOwnClients) {
     }
     if (i % 20 == 0) lie(i / 20);
   }
-  // It is not leaving any more, whatever it said.
+  // It is to be held again, whatever it said.
   std::memset(static_cast<void*>(page), 0, sizeof(ipc::GatePage));
   lie(kLies);
 }

@@ -55,7 +55,7 @@ class Gates : public ServerTest {
     ASSERT_TRUE(client_->post(thread, fields));
     client_->ring();
   }
-  uint32_t released() { return client_->gates().released[0]; }
+  uint32_t released() { return client_->gates().word[0]; }
   bool open(uint32_t posted) { return ipc::gate_is_open(released(), posted); }
   void set_bypass(bool on) {
     Request r;
@@ -126,8 +126,6 @@ TEST_F(Gates, BypassOpensThemAndItsEndClosesThemBehindWhatWent) {
 TEST_F(Gates, PsSaysWhereLaunchesWait) {
   begin();
   EXPECT_EQ(ps().at(0)["held"], "device");
-  client_->gates().leaving = 1;
-  EXPECT_TRUE(eventually([&] { return ps().at(0)["held"] == "ask"; }));
   FakeClient without(config_.socket, FakeClient::Options{});
   EXPECT_TRUE(eventually([&] { return ps().size() == 2; }));
   EXPECT_NE(ps().at(1)["asks_because"], "");
@@ -149,15 +147,37 @@ TEST_F(Gates, AClientThatKeepsToSomeSmsAsks) {
   EXPECT_EQ(on_set.gates_descriptor(), -1);
 }
 
-TEST_F(Gates, ALeavingClientsLaunchesAreHeldNoMore) {
+TEST_F(Gates, UnderAnOpenFloorLaunchesAreHeldNoMoreAndBehindItTheyAre) {
   begin();
   post(1);
   post(2);
   ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
-  client_->gates().leaving = 1;
+  std::atomic<uint32_t> posted{2};
+  ipc::GatePage& page = client_->gates();
+  ipc::gate_open_floor(page.floor[0], page.word[0], page.running[0], posted);
   post(3);
   EXPECT_TRUE(eventually([&] { return stats()["posted"] == 3; }));
   EXPECT_EQ(status()["devices"].at(0)["waiting"], 0);
+  posted = 3;
+  ipc::gate_close_floor(page.floor[0], page.word[0], page.running[0], posted);
+  EXPECT_TRUE(eventually([&] { return released() == 3; }));
+  post(4);
+  EXPECT_TRUE(eventually([&] { return stats()["asked"] == 2; }));
+  EXPECT_EQ(released(), 3u);
+  EXPECT_EQ(ps().at(0)["held"], "device");
+}
+
+TEST_F(Gates, WhatAFloorLetsGoIsToldAndTheRestIsHeld) {
+  begin();
+  post(1);
+  post(2);
+  post(3);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  ipc::GatePage& page = client_->gates();
+  ipc::gate_floor(page.floor[0], page.word[0], page.running[0], 2);
+  EXPECT_TRUE(eventually([&] { return stats()["posted"] == 2; }));
+  EXPECT_EQ(released(), 2u);
+  EXPECT_EQ(status()["devices"].at(0)["waiting"], 1);
 }
 
 TEST_F(Gates, AClientThatIsLetGoHasThemOpen) {

@@ -44,13 +44,27 @@ class ShimGates : public Shim {
     EXPECT_EQ(seen.ask_seq, ticket) << command;
     EXPECT_EQ(app_("get fake_ticket"), std::to_string(ticket));
   }
+  // What was posted before the call goes.
+  void expect_floor(const std::string& call) {
+    expect_gated("launch", 1);
+    app_(call);
+    EXPECT_EQ(floor(), 1u);
+    EXPECT_EQ(daemon_.gates->word[0], 1u);
+    daemon_.records();
+  }
+  // And what is posted behind it is held.
+  void expect_held_again() {
+    expect_gated("launch", 2);
+    EXPECT_EQ(daemon_.gates->word[0], 1u);
+  }
   static std::string word_of(int device, uint32_t ticket) {
     const size_t first = offsetof(ipc::GatePage, done) / sizeof(uint32_t);
     return std::to_string(first + ipc::kGateUnits * static_cast<size_t>(device) +
                           ticket % ipc::kGateUnits);
   }
   void set_window(uint32_t us) { daemon_.control().windows[0].word = ipc::pack_window(1, us); }
-  bool open() const { return ipc::gate_is_open(daemon_.gates->released[0], 1'000); }
+  uint32_t floor() const { return daemon_.gates->floor[0]; }
+  bool open() const { return ipc::gate_is_open(daemon_.gates->word[0], 1'000); }
   static bool soon(const std::function<bool()>& what) {
     for (int i = 0; i < 5'000 && !what(); ++i) poll(nullptr, 0, 1);
     return what();

@@ -110,7 +110,7 @@ TEST_F(ShimGates, TheDaemonIsWokenForTheFirstLaunchOfAUnitThatStands) {
 }
 
 TEST_F(ShimGates, TheDaemonIsNotWokenWhileTheGatesStandOpen) {
-  daemon_.gates->released[0] = ipc::gate_open(0);
+  daemon_.gates->word[0] = ipc::gate_open(0);
   predict(150);
   expect_gated("launch", 1);  // and what asked before is told to be over
   daemon_.control().sleeping = ipc::kWakeOnAny;
@@ -213,7 +213,7 @@ TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   app_.send("launch");
   poll(nullptr, 0, 20);
   EXPECT_FALSE(app_.answered());
-  daemon_.gates->released[0] = 1;
+  daemon_.gates->word[0] = 1;
   EXPECT_EQ(app_.receive(), "0");
 }
 
@@ -228,12 +228,12 @@ TEST_F(ShimGates, CopiesEventsAndWaitsCountAsAhead) {
   app_.send("launch 64");
   poll(nullptr, 0, 20);
   EXPECT_FALSE(app_.answered());
-  daemon_.gates->released[0] = 1;
+  daemon_.gates->word[0] = 1;
   EXPECT_EQ(app_.receive(), "0");
 }
 
 TEST_F(ShimGates, AThreadIsNotFarAheadWhileTheGatesStandOpen) {
-  daemon_.gates->released[0] = ipc::gate_open(0);
+  daemon_.gates->word[0] = ipc::gate_open(0);
   EXPECT_EQ(app_("burst 900"), "0");  // which the ring has room for
 }
 
@@ -241,7 +241,6 @@ TEST_F(ShimGates, TheyAreOpenedWhenTheDaemonHangsUp) {
   expect_gated("launch", 1);
   daemon_.hang_up();
   EXPECT_TRUE(soon([&] { return open(); }));
-  EXPECT_EQ(daemon_.gates->leaving, 1u);
 }
 
 TEST_F(ShimGates, TheyAreOpenedWhenTheHeartbeatStops) {
@@ -250,60 +249,78 @@ TEST_F(ShimGates, TheyAreOpenedWhenTheHeartbeatStops) {
   EXPECT_TRUE(soon([&] { return open(); }));
 }
 
+TEST_F(ShimGates, TheyCloseAgainWhenItGoesOn) {
+  expect_gated("launch", 1);
+  daemon_.gates->heartbeat_ns = 0;
+  ASSERT_TRUE(soon([&] { return open(); }));
+  daemon_.gates->heartbeat_ns = INT64_MAX;
+  ASSERT_TRUE(soon([&] { return floor() == 1; })) << "what was posted goes, and no more";
+  daemon_.gates->word[0] = 1;  // as heddled does at its next look
+  expect_gated("launch", 2);
+  EXPECT_EQ(daemon_.gates->word[0], 1u);
+}
+
 TEST_F(ShimGates, AnotherSessionHasItsOwn) {
   expect_gated("launch", 1);
   const ipc::GatePage* const first = daemon_.gates;
   daemon_.hang_up();
   daemon_.accept(kGate);
   predict(20);
-  ASSERT_TRUE(soon([&] { return first->leaving == 1; }));
+  ASSERT_TRUE(soon([&] { return ipc::gate_is_open(first->word[0], 1); }));
   ASSERT_NE(daemon_.gates, first);
   // Until the new session is current, launches pass straight through.
   ASSERT_TRUE(soon([&] {
     EXPECT_EQ(app_("launch"), "0");
     return !daemon_.records().empty();
   }));
-  EXPECT_EQ(daemon_.gates->released[0], 0u);
-  EXPECT_EQ(daemon_.gates->leaving, 0u);
+  EXPECT_EQ(daemon_.gates->word[0], 0u);
+  EXPECT_EQ(floor(), 0u);
 }
 
-TEST_F(ShimGates, WorkThatOthersWaitForOpensThem) {
+TEST_F(ShimGates, WorkThatOthersWaitForIsNotHeldLongerThanALaunchMayBe) {
+  daemon_.control().header.starvation_ms = 50;
+  expect_floor("nccl");
+  expect_held_again();
+}
+
+TEST_F(ShimGates, WorkThatOthersWaitForWaitsUntilWhatIsBeforeItGoes) {
   expect_gated("launch", 1);
-  EXPECT_EQ(app_("nccl"), "0");
-  EXPECT_TRUE(soon([&] { return open(); }));
+  std::atomic<bool> over{false};
+  std::thread program([&] {
+    EXPECT_EQ(app_("nccl"), "0");
+    over = true;
+  });
+  for (int i = 0; i < 50; ++i, poll(nullptr, 0, 1)) EXPECT_FALSE(over.load());
+  daemon_.gates->word[0] = 1;
+  program.join();
+  EXPECT_EQ(floor(), 1u);
 }
 
-TEST_F(ShimGates, WorkThatOthersWaitForOpensThemThoughItsThreadHasNoSlot) {
+TEST_F(ShimGates, WorkThatOthersWaitForLetsThePostedGoThoughItsThreadHasNoSlot) {
+  daemon_.control().header.starvation_ms = 60'000;
+  expect_gated("launch", 1);
   EXPECT_EQ(app_("threads_nccl 65"), "65");
-  EXPECT_TRUE(soon([&] { return open(); }));
+  EXPECT_GE(floor(), 1u);
 }
 
-TEST_F(ShimGates, AWrittenValueOpensThem) {
-  expect_gated("launch", 1);
-  app_("call cuStreamWriteValue32_v2");
-  EXPECT_TRUE(soon([&] { return open(); }));
+TEST_F(ShimGates, WhatIsBeforeAWrittenValueGoes) { expect_floor("call cuStreamWriteValue32_v2"); }
+
+TEST_F(ShimGates, WhatIsBeforeAHostFunctionGoes) {
+  daemon_.control().header.starvation_ms = 50;
+  expect_floor("call cuLaunchHostFunc");
+  expect_held_again();
 }
 
-TEST_F(ShimGates, AHostFunctionOpensThem) {
-  expect_gated("launch", 1);
-  app_("call cuLaunchHostFunc");
-  EXPECT_TRUE(soon([&] { return open(); }));
+TEST_F(ShimGates, WhatIsBeforeACallbackGoes) {
+  daemon_.control().header.starvation_ms = 50;
+  expect_floor("call cuStreamAddCallback");
+  expect_held_again();
 }
 
-TEST_F(ShimGates, ACallbackOpensThem) {
-  expect_gated("launch", 1);
-  app_("call cuStreamAddCallback");
-  EXPECT_TRUE(soon([&] { return open(); }));
-}
-
-TEST_F(ShimGates, AnEventOfAnotherProcessOpensThem) {
-  expect_gated("launch", 1);
-  EXPECT_EQ(app_("call cuIpcOpenEventHandle"), "0");
-  EXPECT_TRUE(soon([&] { return open(); }));
-}
+TEST_F(ShimGates, WhatIsBeforeASharedEventGoes) { expect_floor("call cuIpcOpenEventHandle"); }
 
 TEST_F(ShimGates, AFullRingMakesItsThreadWaitAndOpensNothing) {
-  daemon_.gates->released[0] = ipc::gate_open(0);
+  daemon_.gates->word[0] = ipc::gate_open(0);
   constexpr uint32_t kLaunches = ipc::kRingRecords + 100;
   std::atomic<bool> over{false};
   std::thread program([&] {
@@ -313,7 +330,7 @@ TEST_F(ShimGates, AFullRingMakesItsThreadWaitAndOpensNothing) {
   EXPECT_TRUE(
       soon([&] { return daemon_.client().threads[0].ring_head.load() >= ipc::kRingRecords - 16; }));
   for (int i = 0; i < 50; ++i, poll(nullptr, 0, 1)) {  // that nothing happens is seen after a while
-    ASSERT_FALSE(daemon_.gates->leaving.load() != 0 || over.load());
+    ASSERT_FALSE(floor() != 0 || over.load());
   }
   uint32_t told = 0;
   const auto read = [&] {
@@ -328,7 +345,7 @@ TEST_F(ShimGates, AFullRingMakesItsThreadWaitAndOpensNothing) {
   program.join();
   read();
   EXPECT_EQ(told, kLaunches);
-  EXPECT_EQ(daemon_.gates->leaving.load(), 0u);
+  EXPECT_EQ(floor(), 0u);
 }
 
 TEST_F(ShimGates, AForkedChildHasNone) {

@@ -52,7 +52,7 @@ class ShimGraphGates : public SimulatedGates {
     predict(3'000);
   }
   ~ShimGraphGates() override {
-    ours().released[0] = ipc::gate_open(1'000);
+    ours().word[0] = ipc::gate_open(1'000);
     ours().running[0] = 1;
   }
 
@@ -85,7 +85,7 @@ class ShimGraphGates : public SimulatedGates {
     graph_.assign(kernels, 1);
   }
   void all_done() { done_.insert(done_.end(), graph_.begin(), graph_.end()); }
-  void let_go(const ipc::RecordFields& told) { ours().released[0] = told.ask_seq; }
+  void let_go(const ipc::RecordFields& told) { ours().word[0] = told.ask_seq; }
 
   // How many kernels of launches ran behind what was done; more than there are: something else did.
   size_t count() {
@@ -199,7 +199,7 @@ TEST_F(ShimGraphGates, TheFirstGraphBesideSomebodyElseHasGatesInside) {
     make(5);
     daemon_.control().windows[0].word = window;
     ours().wanted[0] = 0;
-    ours().released[0] = ipc::gate_open(0);
+    ours().word[0] = ipc::gate_open(0);
     const auto before = twins();
     EXPECT_TRUE(soon([&] { return run().may_follow == 0 && twins() > before; }));
     run();  // from here on its twin can follow
@@ -211,7 +211,7 @@ TEST_F(ShimGraphGates, TheFirstGraphBesideSomebodyElseHasGatesInside) {
 }
 
 TEST_F(ShimGraphGates, AGraphThatTurnsOutLongerHasMoreGates) {
-  ours().released[0] = ipc::gate_open(1'000);
+  ours().word[0] = ipc::gate_open(1'000);
   make(30);
   predict(500);
   EXPECT_EQ(run_gated().may_follow, 2);
@@ -382,7 +382,7 @@ TEST_F(SimulatedGates, ACampaignOfGraphsBehindGatesThatOpenAndCloseComputesTheSa
       newest = record.ask_seq;
       (record.may_follow > 0 ? gated : whole) += 1;
     }
-    ours().released[0] = random() % 8 == 0 ? ipc::gate_open(newest) : newest;
+    ours().word[0] = random() % 8 == 0 ? ipc::gate_open(newest) : newest;
     ours().running[0] = random() % 2;
     poll(nullptr, 0, static_cast<int>(random() % 2));
     if (random() % 128 == 0) {

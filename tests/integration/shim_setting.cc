@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "ipc/gate.h"
 #include "ipc/slot.h"
 #include "ipc/socket.h"
 
@@ -88,7 +89,7 @@ int FakeDaemon::receive_attach() {
     sms = attach.getSms().cStr();
     mps = attach.getMps();
     mode_told = attach.getModeTold();
-    wants_gates_ = attach.getGates();
+    wants_gates_ = attach.getGatePage() == ipc::kGatePageVersion;
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
     made_sets.clear();

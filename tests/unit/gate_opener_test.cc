@@ -102,7 +102,7 @@ class GateOpener : public ::testing::Test {
   }
 
   bool open(int device = 0) const {
-    return ipc::gate_is_open(daemon_->released[device], book_->posted[device]);
+    return ipc::gate_is_open(daemon_->word[device], book_->posted[device]);
   }
 
   int fd_ = -1;
@@ -113,13 +113,11 @@ class GateOpener : public ::testing::Test {
 TEST_F(GateOpener, GatesOfADaemonThatLivesStayClosed) {
   look_at_gates(kNow + ipc::kHeartbeatStaleNs);
   EXPECT_FALSE(open());
-  EXPECT_EQ(daemon_->leaving, 0u);
 }
 
 TEST_F(GateOpener, GatesOfASilentDaemonAreOpenedOnAllDevices) {
   take_ticket(*book_, 3);
   look_at_gates(kNow + ipc::kHeartbeatStaleNs + 1);
-  EXPECT_EQ(daemon_->leaving, 1u);
   for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
     EXPECT_TRUE(open(device)) << device;
   }
@@ -139,12 +137,35 @@ TEST_F(GateOpener, GatesOfASessionThatEndedAreOpenedAtOnce) {
   EXPECT_TRUE(open());
 }
 
-TEST_F(GateOpener, AnOpenGateStaysOpenThoughTheDaemonGoesOn) {
-  look_at_gates(kNow + kSecondNs);
-  daemon_->heartbeat_ns = kNow + 2 * kSecondNs;
-  daemon_->released[0] = 0;  // stopped before it looked, and ended
-  look_at_gates(kNow + 2 * kSecondNs);
+TEST_F(GateOpener, ASessionThatEndedStaysOpenThoughTheDaemonGoesOn) {
+  leave_gates(book_);
+  look_at_gates(kNow);
+  daemon_->word[0] = 0;  // stopped before it looked, and ended
+  look_at_gates(kNow);
   EXPECT_TRUE(open());
+}
+
+TEST_F(GateOpener, GatesOfADaemonThatGoesOnAreClosedBehindWhatIsPosted) {
+  take_ticket(*book_, 0);
+  look_at_gates(kNow + kSecondNs);
+  ASSERT_TRUE(open());
+  take_ticket(*book_, 0);
+  daemon_->heartbeat_ns = kNow + kSecondNs;
+  look_at_gates(kNow + kSecondNs);
+  EXPECT_EQ(daemon_->floor[0], 2u);
+  EXPECT_EQ(ipc::gate_release(daemon_->word[0], daemon_->floor[0], 1), 2u);
+  EXPECT_EQ(daemon_->floor[1], 0u);
+}
+
+TEST_F(GateOpener, WhatOthersWaitForGoesAndNoMore) {
+  GateBook* const next = keep_gates(fd_, kNow);
+  take_ticket(*book_, 0);
+  take_ticket(*next, 3);
+  let_all_posted_go();
+  EXPECT_EQ(daemon_->floor[0], 1u);
+  EXPECT_EQ(daemon_->word[0], 1u);
+  EXPECT_EQ(daemon_->floor[3], 1u);
+  EXPECT_EQ(daemon_->word[1], 0u);
 }
 
 TEST_F(GateOpener, AnOpenWordMovesAlongWithItsTickets) {
@@ -163,7 +184,7 @@ TEST_F(GateOpener, AnotherSessionHasGatesOfItsOwn) {
   close(fd);
   look_at_gates(kNow);
   EXPECT_TRUE(open());
-  EXPECT_FALSE(ipc::gate_lets(next->released[0], 1));
+  EXPECT_FALSE(ipc::gate_lets(next->word[0], 1));
 }
 
 TEST_F(GateOpener, APageThatIsTooSmallIsNotKept) {
@@ -183,7 +204,7 @@ TEST_F(GateOpener, TicketsCountFromOneOnEachDevice) {
   EXPECT_EQ(take_ticket(*book_, 0).number, 2u);
   const GateTicket other = take_ticket(*book_, 5);
   EXPECT_EQ(other.number, 1u);
-  EXPECT_EQ(other.word, 0x1000 + offsetof(ipc::GatePage, released) + 5 * sizeof(uint32_t));
+  EXPECT_EQ(other.word, 0x1000 + offsetof(ipc::GatePage, word) + 5 * sizeof(uint32_t));
 }
 
 TEST_F(GateOpener, NoTicketIsZero) {
@@ -198,14 +219,6 @@ TEST_F(GateOpener, AForkedChildMayRegisterWhatItsParentWasAt) {
   forget_gates();
   ASSERT_EQ(keep_gates(fd_, kNow), book_);
   EXPECT_NE(take_ticket(*book_, 0).word, 0u);
-}
-
-TEST_F(GateOpener, WhatOthersWaitForOpensTheGatesOfAllSessions) {
-  GateBook* const next = keep_gates(fd_, kNow);
-  leave_all_gates();
-  look_at_gates(kNow);
-  EXPECT_TRUE(book_->left);
-  EXPECT_TRUE(next->left);
 }
 
 TEST_F(GateOpener, ThePageIsRegisteredOnceAndAgainAfterItsContextEnded) {
@@ -320,7 +333,7 @@ TEST_F(GateUnits, AUnitAtAClosedGateGrowsAtAnyTime) {
 
 TEST_F(GateUnits, AUnitWhoseGateOpenedGrowsForAShortTime) {
   begin(stream_, 10);
-  daemon_->released[0] = unit_.ticket;
+  daemon_->word[0] = unit_.ticket;
   EXPECT_TRUE(goes_on(10, kUnitNs - 1));
   EXPECT_FALSE(goes_on(10, kUnitNs));
 }
@@ -383,7 +396,7 @@ TEST_F(GateUnits, AThreadIsFarAheadBy5Milliseconds) {
   EXPECT_FALSE(is_far_ahead());
   post(1, 1, 100);
   EXPECT_TRUE(is_far_ahead());
-  daemon_->released[0] = 1;
+  daemon_->word[0] = 1;
   EXPECT_FALSE(is_far_ahead());
 }
 
@@ -392,7 +405,7 @@ TEST_F(GateUnits, AThreadIsFarAheadBy400Launches) {
   EXPECT_FALSE(is_far_ahead());
   post(1, 10, 1);
   EXPECT_TRUE(is_far_ahead());
-  daemon_->released[0] = 1;
+  daemon_->word[0] = 1;
   EXPECT_FALSE(is_far_ahead());
 }
 
@@ -409,29 +422,29 @@ TEST_F(GateUnits, AThreadIsFarAheadBy200Units) {
   EXPECT_FALSE(is_far_ahead());
   post(1, 1, 1);
   EXPECT_TRUE(is_far_ahead());
-  daemon_->released[0] = 1;
+  daemon_->word[0] = 1;
   EXPECT_FALSE(is_far_ahead());
 }
 
 TEST_F(GateUnits, ALongKernelAloneIsNotFarAhead) {
   EXPECT_FALSE(is_far_ahead());
   post(1, 1, 1e6F);
-  daemon_->released[0] = 1;
+  daemon_->word[0] = 1;
   EXPECT_FALSE(is_far_ahead());
 }
 
 TEST_F(GateUnits, NobodyIsFarAheadWhileTheGatesStandOpen) {
-  daemon_->released[0] = ipc::gate_open(0);
+  daemon_->word[0] = ipc::gate_open(0);
   post(300, 10, 100);
   EXPECT_FALSE(is_far_ahead());
 }
 
 TEST_F(GateUnits, HowFarAheadAThreadIsGoesRoundWithItsTickets) {
   book_->posted[0] = UINT32_MAX - 20;
-  daemon_->released[0] = UINT32_MAX - 20;
+  daemon_->word[0] = UINT32_MAX - 20;
   post(49, 1, 100);
   EXPECT_FALSE(is_far_ahead());
-  daemon_->released[0] = UINT32_MAX;  // the next is 1, for there is no 0
+  daemon_->word[0] = UINT32_MAX;  // the next is 1, for there is no 0
   EXPECT_FALSE(is_far_ahead());
   post(21, 1, 100);
   EXPECT_TRUE(is_far_ahead());

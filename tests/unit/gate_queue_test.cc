@@ -51,7 +51,11 @@ class GateQueueTest : public ::testing::Test {
     }
     return launches;
   }
-  uint32_t released(uint8_t device = 0) { return page_->released[device]; }
+  uint32_t released(uint8_t device = 0) { return page_->word[device]; }
+  void floor(uint32_t upto) {
+    ipc::gate_floor(page_->floor[0], page_->word[0], page_->running[0], upto);
+    queue_.look();
+  }
   bool running() { return page_->running[0] != 0; }
   void release(uint32_t credit_us = 0, uint8_t device = 0) {
     queue_.release(static_cast<uint16_t>(kFirstDevice + device), credit_us, now_);
@@ -82,6 +86,7 @@ TEST_F(GateQueueTest, OneLaunchADeviceIsAsked) {
 TEST_F(GateQueueTest, LaunchesGoInTheOrderOfTheirTicketsAcrossTheWrap) {
   for (const uint32_t ticket : {1u, 0xffffffffu, 2u, 0xfffffffeu}) add(ticket);
   // The first ticket of a page is 1; this one has been in use for long.
+  page_->floor[0] = 0xfffffff0;
   queue_.set_open(0, true);
   for (const uint32_t ticket : {0xfffffffeu, 0xffffffffu, 1u, 2u}) {
     EXPECT_EQ(next(true)->seq, ticket);
@@ -394,18 +399,101 @@ TEST_F(GateQueueTest, AGateThatItsProgramOpensIsCountedAndClosed) {
   add(1);
   add(2);
   EXPECT_EQ(asked(), 1u);
-  page_->released[0] = ipc::gate_open(2);
+  page_->word[0] = ipc::gate_open(2);
   queue_.look();
   EXPECT_EQ(queue_.forced(), 2u);
-  EXPECT_EQ(released(), 0u);
-  page_->released[0] = ipc::gate_open(2);
+  EXPECT_EQ(released(), 2u) << "what went has gone";
+  page_->word[0] = ipc::gate_open(2);
   queue_.look();
   EXPECT_EQ(queue_.forced(), 2u) << "each launch once";
-  page_->leaving = 1;
-  page_->released[0] = ipc::gate_open(2);
+  EXPECT_EQ(released(), 2u);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(told(), 2);
+}
+
+TEST_F(GateQueueTest, WhatIsUnderTheFloorHasGoneAndWhatIsBehindItWaits) {
+  add(1);
+  add(2);
   add(3);
+  EXPECT_EQ(asked(), 1u);
+  floor(2);
+  EXPECT_EQ(released(), 2u);
+  EXPECT_EQ(queue_.forced(), 0u);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(next()->source, Claim::Source::kRecord);
+  EXPECT_EQ(asked(), 3u);
+  queue_.set_open(0, true);
+  queue_.set_open(0, false);
+  EXPECT_EQ(released(), 2u) << "never below the floor";
+}
+
+TEST_F(GateQueueTest, UnderAnOpenFloorAllGoesAndThenItCloses) {
+  std::atomic<uint32_t> posted{2};
+  add(1);
+  EXPECT_EQ(asked(), 1u);
+  ipc::gate_open_floor(page_->floor[0], page_->word[0], page_->running[0], posted);
   queue_.look();
-  EXPECT_EQ(queue_.forced(), 2u) << "a shim that leaves opens its gates, and says so";
+  add(2);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(told(), 2);
+  ipc::gate_close_floor(page_->floor[0], page_->word[0], page_->running[0], posted);
+  queue_.look();
+  EXPECT_EQ(released(), 2u);
+  EXPECT_EQ(queue_.forced(), 0u);
+  add(3);
+  EXPECT_EQ(asked(), 3u);
+}
+
+// It was silent all the while, and asks for what went long ago.
+TEST_F(GateQueueTest, WhatWentWhileTheDaemonWasSilentHasGone) {
+  std::atomic<uint32_t> posted{2};
+  add(1);
+  EXPECT_EQ(asked(), 1u);
+  ipc::gate_open_floor(page_->floor[0], page_->word[0], page_->running[0], posted);
+  ipc::gate_close_floor(page_->floor[0], page_->word[0], page_->running[0], posted);
+  add(2);
+  add(3);  // posted when the floor was closed, and its gate stood open all the same
+  queue_.look();
+  EXPECT_EQ(released(), 3u);
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(told(), 3);
+}
+
+TEST_F(GateQueueTest, AGraphThatStandsInsideGoesOnUnderTheFloor) {
+  add_graph(1, 4);
+  EXPECT_EQ(asked(), 1u);
+  release();
+  queue_.set_open(0, false);
+  EXPECT_EQ(next()->source, Claim::Source::kRecall);
+  EXPECT_EQ(asked(), 1u);
+  EXPECT_FALSE(running());
+  floor(1);
+  EXPECT_TRUE(running());
+  EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
+  EXPECT_EQ(told(), 1);
+}
+
+// Its record comes behind that of a later ticket.
+TEST_F(GateQueueTest, AGraphUnderTheFloorGoesOnThoughItIsHeardOfLate) {
+  add(5);
+  floor(5);
+  EXPECT_FALSE(running()) << "nothing known stands inside";
+  add_graph(4, 4);
+  queue_.look();
+  EXPECT_TRUE(running());
+}
+
+TEST_F(GateQueueTest, AGraphUnderTheFloorIsNotStoppedInside) {
+  add_graph(1, 4);
+  EXPECT_EQ(asked(), 1u);
+  release();
+  floor(1);
+  queue_.set_open(0, false);
+  EXPECT_TRUE(running());
+  EXPECT_FALSE(next()) << "it is not recalled";
+  end(1);
+  EXPECT_FALSE(running()) << "it is over";
 }
 
 }  // namespace
