@@ -303,6 +303,40 @@ def yardstick_table():
     return markdown(["beside", "H mean", "H p99", "L", "requests"], rows)
 
 
+def stopped_text():
+    """Of tests/gpu/matrix.py --conditions bare,bare_again,stopped."""
+    programs = read(RESULTS / "stopped.json")["programs"]
+    stops, differ = {}, []
+    for name, program in programs.items():
+        cells = {cell["condition"]: cell for cell in program["cells"]}
+        stops[name] = cells["stopped"]["shim"]["stops"]
+        if program["verdict"]["outputs"]["stopped"] != "equal":
+            differ.append(name)
+    were = [f"{name} {count}" for name, count in stops.items() if count]
+    return (f"Stopped at random: {', '.join(were)} times. Outputs that differ from the bare "
+            f"program's: {', '.join(differ) or 'none'}.")
+
+
+def two_gpus_table():
+    """Of tests/gpu/two_gpus.py: a job on both GPUs, and a service on the first."""
+    found = read(RESULTS / "two_gpus.json")
+    rows = []
+    for name, condition in found["conditions"].items():
+        row = condition["rows"].get("together")
+        if not row or "over_own" not in row:
+            continue
+        counted = row.get("heddle", {})
+        stops = [str(counted[gpu]["all"].get("stops", 0)) if counted else "–" for gpu in found["gpus"]]
+        own, bare = row["over_own"], row["over_bare"]
+        wrong = row["job"]["first_wrong"]
+        losses = f"{row['job']['compared']} equal" if wrong is None else f"wrong at {wrong}"
+        rows.append([name, *(f"{of[key]:.2f}" for key in ("h_mean", "h_p99", "job")
+                             for of in (bare, own)), " / ".join(stops), losses])
+    header = ["", "H mean ÷ bare", "÷ own", "H p99 ÷ bare", "÷ own", "job ÷ bare", "÷ own",
+              "stops on GPU 0 / 1", "losses"]
+    return markdown(header, rows)
+
+
 def serving_table():
     """Of examples/serving/run.py."""
     rows = []
@@ -437,7 +471,8 @@ def tables():
             "gates": gates_table(), "gates-cost": gates_text(),
             "coverage": coverage_table(), "park": park_table(),
             "standing": standing_table(), "standing-more": standing_text(),
-            "stops-itself": yardstick_table(),
+            "stops-itself": yardstick_table(), "stopped": stopped_text(),
+            "two-gpus": two_gpus_table(),
             "serving": serving_table(), "slurm": slurm_table(),
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),

@@ -56,9 +56,10 @@ def misled(row, service, least):
     stops = {gpu: of["all"].get("stops", 0) for gpu, of in found.items()}
     wrong = [f"{n} stops on {gpu}" for gpu, n in stops.items() if n and gpu != service]
     wrong += [f"no stops on {service}"] * (stops.get(service, 0) < least)
-    with_both, with_other = (["job", "service"], ["job"]) if "job" in row else (["H", "L"], [])
+    # (H of the neighbour's part may have ended.)
+    with_both, with_other = (["job", "service"], ["job"]) if "job" in row else (["L"], [])
     for gpu, of in found.items():
-        labels = sorted(c["label"] for c in of["clients"] if c.get("launches"))
+        labels = sorted(c["label"] for c in of["clients"] if c.get("launches") and c["label"] != "H")
         wrong += [f"on {gpu} are {labels}"] * (
             labels != (with_both if gpu == service else with_other))
     return wrong
