@@ -59,7 +59,7 @@ def misled(row, service, least):
     # (H of the neighbour's part may have ended.)
     with_both, with_other = (["job", "service"], ["job"]) if "job" in row else (["L"], [])
     for gpu, of in found.items():
-        labels = sorted(c["label"] for c in of["clients"] if c.get("launches") and c["label"] != "H")
+        labels = sorted({c["label"] for c in of["clients"] if c.get("launches")} - {"H"})
         wrong += [f"on {gpu} are {labels}"] * (
             labels != (with_both if gpu == service else with_other))
     return wrong

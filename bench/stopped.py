@@ -1,0 +1,98 @@
+"""Tables of kernels that are stopped: of tests/gpu/stops.py, matrix.py and two_gpus.py."""
+
+from harness.md import RESULTS, markdown, read
+
+STANDS = {"long": "on all SMs, 126 ms", "alloc": "the same, and allocates all the time",
+          "managed": "the same, in managed memory",
+          "throttled": "the same, a tenth of the CPU's time",
+          "three": "three of the first at once", "allocate": "the first, H twice as long",
+          "sleep": "one block that sleeps, H 7.5 ms in a closed loop"}
+
+
+def standing_table():
+    """Of tests/gpu/stops.py."""
+    found = read(RESULTS / "stops.json")
+    alone, per_s = found["heddle"]["service alone"], found["alone"]["long"]["per_s"]
+    rows = []
+    for name, about in STANDS.items():
+        base = found["alone"]["closed"] if name == "sleep" else alone
+        cells = []
+        for side in (found["bare"], found["heddle"]):
+            if name not in side:
+                cells += ["–"] * 3
+                continue
+            below = [of for who, of in side[name].items() if who.startswith("L")]
+            share = sum(of["per_s"] for of in below) / per_s
+            cells += [f"{side[name]['H']['mean_us'] / base['mean_us']:.2f}",
+                      f"{side[name]['H']['p99_us'] / base['p99_us']:.2f}",
+                      "–" if name == "sleep" else f"{share:.2f}"]
+        rows.append([about, *cells])
+    header = ["L's kernels", "bare: H mean", "p99", "L", "heddle: H mean", "p99", "L"]
+    return markdown(header, rows)
+
+
+def standing_text():
+    """The other figures of tests/gpu/stops.py."""
+    found = read(RESULTS / "stops.json")
+    long, beside = found["heddle"]["long"]["H"], found["heddle"]["allocate"]["A"]
+    alone = found["alone"]["allocate"]
+    both = sum(of["per_s"] for of in found["heddle"]["two below nobody"])
+    equals = found["equals"]
+    return "\n".join([
+        f"- The last progress of L, after H's launch: p50 {long['progress_p50_us']:.0f}, "
+        f"p99 {long['progress_p99_us']:.0f} µs.",
+        f"- `cudaMalloc` of a third program beside 60 stops a second: p50 {beside['p50_us']:.0f}, "
+        f"p99 {beside['p99_us']:.0f} µs (alone {alone['p50_us']:.0f}, {alone['p99_us']:.0f}).",
+        f"- Two L below nobody: {both / found['heddle']['L alone']['per_s']:.2f} of one alone.",
+        f"- Equals with shares 3 and 1, under `fair`: "
+        f"{equals['three']['per_s'] / equals['one']['per_s']:.2f}, of {equals['three']['kernels']} "
+        f"and {equals['one']['kernels']} kernels."])
+
+
+def yardstick_table():
+    """Of a program that stops itself: H tells L's process when a request begins and ends."""
+    rows = [[f"{row['beside']}, slices {row['slices']}", f"{row['mean_over_alone']:.2f}",
+             f"{row['p99_over_alone']:.2f}", f"{row['L_over_alone']:.2f}", str(row["requests"])]
+            for row in read(RESULTS / "stops.json")["stops_itself"]]
+    return markdown(["beside", "H mean", "H p99", "L", "requests"], rows)
+
+
+def stopped_text():
+    """Of tests/gpu/matrix.py --conditions bare,bare_again,stopped."""
+    programs = read(RESULTS / "stopped.json")["programs"]
+    stops, differ = {}, []
+    for name, program in programs.items():
+        cells = {cell["condition"]: cell for cell in program["cells"]}
+        stops[name] = cells["stopped"]["shim"]["stops"]
+        if program["verdict"]["outputs"]["stopped"] != "equal":
+            differ.append(name)
+    were = [f"{name} {count}" for name, count in stops.items() if count]
+    return (f"Stopped at random: {', '.join(were)} times. Outputs that differ from the bare "
+            f"program's: {', '.join(differ) or 'none'}.")
+
+
+def two_gpus_table():
+    """Of tests/gpu/two_gpus.py: a job on both GPUs, and a service on the first."""
+    found = read(RESULTS / "two_gpus.json")
+    rows = []
+    for name, condition in found["conditions"].items():
+        row = condition["rows"].get("together")
+        if not row or "over_own" not in row:
+            continue
+        counted = row.get("heddle", {})
+        stops = [str(counted[gpu]["all"].get("stops", 0)) if counted else "–"
+                 for gpu in found["gpus"]]
+        own, bare = row["over_own"], row["over_bare"]
+        wrong = row["job"]["first_wrong"]
+        losses = f"{row['job']['compared']} equal" if wrong is None else f"wrong at {wrong}"
+        figures = (f"{of[key]:.2f}" for key in ("h_mean", "h_p99", "job") for of in (bare, own))
+        rows.append([name, *figures, " / ".join(stops), losses])
+    header = ["", "H mean ÷ bare", "÷ own", "H p99 ÷ bare", "÷ own", "job ÷ bare", "÷ own",
+              "stops on GPU 0 / 1", "losses"]
+    return markdown(header, rows)
+
+
+def tables():
+    return {"standing": standing_table(), "standing-more": standing_text(),
+            "stops-itself": yardstick_table(), "stopped": stopped_text(),
+            "two-gpus": two_gpus_table()}
