@@ -9,8 +9,9 @@
 //   shim    floor:    this prefix goes, whatever the daemon says: others may wait for it. Far ahead
 //                                           while the daemon is silent or gone, then back
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
-//   daemon  wanted:   kGatesWanted          somebody else may have launches stopped: a finite
-//                                           window's stand at gates too, long graphs have some
+//   daemon  wanted:   kGatesWanted          somebody else may come: a finite window's launches
+//                                           stand at gates, too
+//                     kGatesInside          somebody may have graphs stopped: long ones have some
 //                                           inside
 //                     kKernelsAsk           nothing but such graphs stands there: the policy
 //                                           chooses more of a launch than when it goes
@@ -43,7 +44,7 @@ namespace heddle::ipc {
 // Units of a device that may be posted and not done: more than the shim lets wait.
 inline constexpr uint32_t kGateUnits = 256;
 
-inline constexpr uint32_t kGatesWanted = 1, kKernelsAsk = 2;  // bits
+inline constexpr uint32_t kGatesWanted = 1, kKernelsAsk = 2, kGatesInside = 4;  // bits
 
 struct alignas(4096) GatePage {
   std::atomic<uint32_t> floor[kDevices];             // by the shim

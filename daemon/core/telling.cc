@@ -35,6 +35,7 @@ void Telling::window(Client& c, bool bypass) {
   d.window_us = c.standing.window_us;
   d.free_streams = static_cast<uint8_t>(c.standing.free_streams);
   d.gates_wanted = c.standing.gates_wanted;
+  d.gates_inside = c.standing.gates_inside;
   d.kernels_ask = c.standing.kernels_ask;
   d.epoch = c.standing.epoch;
   d.managed = c.standing.choice.refused ? 0 : 1;

@@ -30,15 +30,16 @@ uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
 
 void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
+  const bool gated = window_us == kWindowGated, above = highest_attached_ < c.rule.priority;
+  const bool beside = !now_.config.alone && window_us != kWindowLeased;
+  const bool gates_wanted = c.rule.gates && !now_.bypass && (beside || above);
   // Who always asks may be stopped for anybody.
-  const bool beside =
-      highest_attached_ < c.rule.priority || (window_us == kWindowGated && !now_.config.alone);
-  const bool gates_wanted = c.rule.gates && !now_.bypass && beside;
+  const bool gates_inside = gates_wanted && (gated || above);
   const bool kernels_ask =
       c.rule.gates && seat_.policy() != nullptr && seat_.policy()->chooses_per_launch;
   if (c.standing.window_sent && c.standing.window_us == window_us &&
       c.standing.free_streams == free_streams && c.standing.gates_wanted == gates_wanted &&
-      c.standing.kernels_ask == kernels_ask &&
+      c.standing.gates_inside == gates_inside && c.standing.kernels_ask == kernels_ask &&
       c.standing.refused_sent == c.standing.choice.refused && c.place.window_set == set) {
     return;
   }
@@ -49,6 +50,7 @@ void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   c.standing.window_us = window_us;
   c.standing.free_streams = free_streams;
   c.standing.gates_wanted = gates_wanted;
+  c.standing.gates_inside = gates_inside;
   c.standing.kernels_ask = kernels_ask;
   progress_.unsettle(c);
   telling_.window(c, now_.bypass);

@@ -259,7 +259,9 @@ bool Client::apply(const core::Decision& d) {
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     if (identity_.gates) {
       const size_t device = device_of(d.device);
-      gate_queue_->want(device, d.gates_wanted, d.kernels_ask);
+      gate_queue_->want(device, (d.gates_wanted ? ipc::kGatesWanted : 0) |
+                                    (d.gates_inside ? ipc::kGatesInside : 0) |
+                                    (d.kernels_ask ? ipc::kKernelsAsk : 0));
       kernels_ask_ = d.kernels_ask;
       gate_queue_->set_open(device, d.window_us != core::kWindowGated);
     }

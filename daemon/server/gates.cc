@@ -338,10 +338,8 @@ void GateQueue::give_up() {
   for (size_t i = 0; i < devices_.size(); ++i) set_open(i, true);
 }
 
-void GateQueue::want(size_t device, bool wanted, bool kernels_ask) {
-  page_.wanted[device].store(
-      (wanted ? ipc::kGatesWanted : 0) | (kernels_ask ? ipc::kKernelsAsk : 0),
-      std::memory_order_relaxed);
+void GateQueue::want(size_t device, uint32_t wanted) {
+  page_.wanted[device].store(wanted, std::memory_order_relaxed);
 }
 
 core::TimeNs GateQueue::look_at(core::TimeNs now) const {

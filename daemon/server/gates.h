@@ -54,7 +54,7 @@ class GateQueue {
     return std::ranges::any_of(devices_, [](const Device& d) { return d.open; });
   }
   // As GatePage::wanted.
-  void want(size_t device, bool wanted, bool kernels_ask);
+  void want(size_t device, uint32_t wanted);
   uint64_t forced() const { return forced_; }  // launches whose gates the client opened itself
   // When a unit that somebody waits behind is predicted to be over.
   core::TimeNs look_at(core::TimeNs now) const;

@@ -243,6 +243,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.window_set = d.sm_set;
         c.ring = d.ring;
         c.gates_wanted = d.gates_wanted;
+        c.gates_inside = d.gates_inside;
         c.kernels_ask = d.kernels_ask;
         if (c.spec.gates) set_gates(c);
         break;

@@ -223,7 +223,7 @@ class VirtualMachine {
     ClientIndex gpu = 0;
     bool live = true;
     uint32_t window_us = core::kWindowGated;
-    bool gates_wanted = false, kernels_ask = false;
+    bool gates_wanted = false, gates_inside = false, kernels_ask = false;
     Gates gates;
     TimeNs gate_asked_at = 0;
     ipc::StopOrder stop, stop_wanted;  // as the driver was asked last, and the core's last order

@@ -41,7 +41,7 @@ void VirtualMachine::stand_at_gate(size_t thread, const Launch& launch) {
   one.seq = t.marked = ++t.seq;
   one.record = t.last_record;
   one.unit = c.gates.unit_of(thread, one.predicted_us, graph);
-  one.pieces = one.left = graph ? Gates::pieces_of(one.predicted_us) : 1;
+  one.pieces = one.left = graph && c.gates_inside ? Gates::pieces_of(one.predicted_us) : 1;
   c.outstanding_us += one.predicted_us;
   ++c.in_flight;
   c.gates.post(one);

@@ -188,7 +188,8 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       break;
     case core::DecisionKind::kWindow:
       u8(static_cast<uint8_t>(d.decider));
-      u8(static_cast<uint8_t>(d.managed + (d.gates_wanted ? 2 : 0) + (d.kernels_ask ? 4 : 0)));
+      u8(static_cast<uint8_t>(d.managed + (d.gates_wanted ? 2 : 0) + (d.kernels_ask ? 4 : 0) +
+                              (d.gates_inside ? 8 : 0)));
       zigzag(d.launch_priority);
       varint(d.window_us);
       varint(d.epoch);

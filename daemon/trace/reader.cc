@@ -246,9 +246,10 @@ void read_decision(Fields& in, Decision& d) {
       return;
     case DecisionKind::kWindow:
       d.decider = static_cast<core::Decider>(in.u8(3));
-      d.managed = in.u8(3);
+      d.managed = in.u8(15);
       d.gates_wanted = (d.managed & 2) != 0;
       d.kernels_ask = (d.managed & 4) != 0;
+      d.gates_inside = (d.managed & 8) != 0;
       d.managed &= 1;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.window_us = in.number<uint32_t>();

@@ -47,12 +47,13 @@ void await_release(Inside& in) {
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
 bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
-  wants_gates_ = wants_gates(gates, stream_->device);
-  if (kernels_ask(gates, stream_->device) && !is_long_graph()) return false;
+  gates_wanted_ = wanted(gates, stream_->device);
+  if ((gates_wanted_ & ipc::kKernelsAsk) != 0 && !is_long_graph()) return false;
   if (gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
-      (window_us_ != ipc::kWindowGate && !wants_gates_) || !sm_set_.empty() ||
-      special_.size.get() != 0 || (graph_ && special_.raised) || kernel_.index >= ipc::kKernels ||
-      fails_closed() || !stream_->markable.load(std::memory_order_relaxed) ||
+      (window_us_ != ipc::kWindowGate && (gates_wanted_ & ipc::kGatesWanted) == 0) ||
+      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.raised) ||
+      kernel_.index >= ipc::kKernels || fails_closed() ||
+      !stream_->markable.load(std::memory_order_relaxed) ||
       stream_->detoured.load(std::memory_order_relaxed) || (graph_ && shares_events())) {
     return false;
   }

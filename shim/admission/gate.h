@@ -129,7 +129,7 @@ class Turn {
   const bool graph_;
   bool quiet_ = false;
   bool gated_ = false, begins_unit_ = false;
-  bool wants_gates_ = false;    // the daemon does, for somebody else is there
+  uint32_t gates_wanted_ = 0;   // by the daemon: kGatesWanted and its like
   bool stands_inside_ = false;  // as a twin with gates, or whole for want of a place for them
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed

@@ -31,7 +31,7 @@ void Turn::twin_refused(CUgraphExec exec) {
 // A long graph beside somebody else is launched as a twin with gates inside, or whole if it has no
 // place for any. Until that is known it asks.
 bool Turn::choose_gates_inside(const Launch& launch) {
-  stands_inside_ = wants_gates_ && is_long_graph();
+  stands_inside_ = (gates_wanted_ & ipc::kGatesInside) != 0 && is_long_graph();
   if (!stands_inside_) return true;
   const auto twin = twin_at_gate(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
   twin_ = twin.value_or(Twin{});

@@ -61,14 +61,8 @@ bool is_released(const GateBook& book, int device, uint32_t ticket) {
   return ipc::gate_lets(released(book, device).load(std::memory_order_relaxed), ticket);
 }
 
-bool wants_gates(const GateBook& book, int device) {
-  const ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
-  return (page->wanted[device].load(std::memory_order_relaxed) & ipc::kGatesWanted) != 0;
-}
-
-bool kernels_ask(const GateBook& book, int device) {
-  const ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
-  return (page->wanted[device].load(std::memory_order_relaxed) & ipc::kKernelsAsk) != 0;
+uint32_t wanted(const GateBook& book, int device) {
+  return book.page.load(std::memory_order_relaxed)->wanted[device].load(std::memory_order_relaxed);
 }
 
 bool is_far_ahead(const GateBook& book, int device) {

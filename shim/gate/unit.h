@@ -29,10 +29,8 @@ void add_beside_units(GateBook* book, int device);
 
 // The daemon let that ticket go.
 bool is_released(const GateBook& book, int device, uint32_t ticket);
-// The daemon has launches under a finite window stand at gates.
-bool wants_gates(const GateBook& book, int device);
-// Only long graphs stand at gates.
-bool kernels_ask(const GateBook& book, int device);
+// What the daemon wants: kGatesWanted and its like.
+uint32_t wanted(const GateBook& book, int device);
 
 // True if so much is posted and not let go that the next launch must wait.
 bool is_far_ahead(const GateBook& book, int device);

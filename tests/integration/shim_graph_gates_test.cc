@@ -15,6 +15,8 @@
 namespace heddle::shim_test {
 namespace {
 
+constexpr uint32_t kWanted = ipc::kGatesWanted | ipc::kGatesInside;
+
 using wire::Admission;
 using wire::Kind;
 
@@ -48,7 +50,7 @@ class ShimGraphGates : public SimulatedGates {
   ShimGraphGates() : app_(simulated()) {}
   void SetUp() override {
     start(app_, kGate);
-    ours().running[0] = ours().wanted[0] = 1;
+    ours().running[0] = ours().wanted[0] = kWanted;
     predict(3'000);
   }
   ~ShimGraphGates() override {
@@ -171,7 +173,7 @@ TEST_F(ShimGraphGates, AShortGraphHasNoGatesInside) {
 
 TEST_F(ShimGraphGates, WhereKernelsAskALongGraphStandsAndAShortOneAsks) {
   make(5);
-  ours().wanted[0] = ipc::kGatesWanted | ipc::kKernelsAsk;
+  ours().wanted[0] = kWanted | ipc::kKernelsAsk;
   const auto told = run_gated();
   EXPECT_EQ(told.may_follow, 4);
   let_go(told);
@@ -203,7 +205,7 @@ TEST_F(ShimGraphGates, TheFirstGraphBesideSomebodyElseHasGatesInside) {
     const auto before = twins();
     EXPECT_TRUE(soon([&] { return run().may_follow == 0 && twins() > before; }));
     run();  // from here on its twin can follow
-    ours().wanted[0] = 1;
+    ours().wanted[0] = kWanted;
     const auto told = run();
     EXPECT_EQ(told.admission, Admission::GATED);
     EXPECT_EQ(told.may_follow, 4);
@@ -305,7 +307,7 @@ TEST_F(ShimGraphGates, ATwinStandsAtThePageOfItsSession) {
   EXPECT_TRUE(soon([&] { return ran(5); })) << "nobody is there to let it go on";
   daemon_.accept(kGate);
   predict(3'000);
-  ours().wanted[0] = 1;
+  ours().wanted[0] = kWanted;
   ours().running[0] = 0;
   EXPECT_EQ(app_("sync"), "0");
   all_done();
@@ -341,7 +343,7 @@ class GraphsBeforeASession : public ShimGraphGates {
     EXPECT_EQ(app_("init"), "0") << "it does not wait for long";
     make(5);
     daemon_.accept(kGate);
-    ours().wanted[0] = 1;
+    ours().wanted[0] = kWanted;
     predict(3'000);
   }
 };
@@ -366,13 +368,13 @@ TEST_F(SimulatedGates, ACampaignOfGraphsBehindGatesThatOpenAndCloseComputesTheSa
     if (!attached && daemon_.pending(1)) {
       daemon_.accept(kGate);
       attached = true;
-      ours().wanted[0] = 1;
+      ours().wanted[0] = kWanted;
       newest = 0;
       ++sessions;
     }
     if (!attached) continue;
     if (random() % 16 == 0) predict(random() % 2 == 0 ? 300 : 3'000);
-    if (random() % 16 == 0) ours().wanted[0] = random() % 4 > 0;
+    if (random() % 16 == 0) ours().wanted[0] = random() % 4 > 0 ? kWanted : 0;
     for (uint32_t thread = 0; thread < 4; ++thread) {
       ipc::RecordFields ask;
       if (daemon_.asks(ask, thread)) daemon_.grant(ask, 0, 0, thread);

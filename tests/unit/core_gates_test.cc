@@ -202,7 +202,7 @@ TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   CoreTest::use(&choosing);
   EXPECT_FALSE(status(2).view.gates);
   EXPECT_TRUE(window_[2].kernels_ask);
-  EXPECT_TRUE(window_[2].gates_wanted) << "of long graphs";
+  EXPECT_TRUE(window_[2].gates_inside) << "of long graphs";
   CoreTest::use(nullptr);
   EXPECT_TRUE(status(2).view.gates);
   EXPECT_FALSE(window_[2].kernels_ask);
@@ -439,14 +439,15 @@ TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
   EXPECT_EQ(epoch(2), before) << "whoever stopped the other would be stopped by it at once";
 }
 
-TEST_F(GatesTest, AFiniteWindowWantsGatesWhileSomebodyMoreImportantIsThere) {
+TEST_F(GatesTest, AFiniteWindowWantsGatesInsideWhileSomebodyMoreImportantIsThere) {
   attach_gates(2);
-  EXPECT_FALSE(window_[2].gates_wanted);
+  EXPECT_TRUE(window_[2].gates_wanted) << "somebody may come";
+  EXPECT_FALSE(window_[2].gates_inside);
   attach(1, 0);
-  EXPECT_TRUE(window_[2].gates_wanted);
-  EXPECT_FALSE(window_[1].gates_wanted);
+  EXPECT_TRUE(window_[2].gates_inside);
+  EXPECT_FALSE(window_[1].gates_wanted) << "it is leased";
   step(Event(EventKind::kDetached, now_, 1));
-  EXPECT_FALSE(window_[2].gates_wanted);
+  EXPECT_FALSE(window_[2].gates_inside);
 }
 
 TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {

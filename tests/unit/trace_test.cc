@@ -139,7 +139,7 @@ std::vector<core::Decision> every_decision() {
   window.kind = core::DecisionKind::kWindow;
   window.client = 3;
   window.managed = 0;
-  window.gates_wanted = true;
+  window.gates_wanted = window.gates_inside = window.kernels_ask = true;
   window.launch_priority = -3;
   window.window_us = core::kWindowLeased;
   window.epoch = 2;

@@ -88,7 +88,7 @@ struct Standing {
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
   TimeNs window_sent_at = 0;
-  bool gates_wanted = false, kernels_ask = false;  // the same
+  bool gates_wanted = false, gates_inside = false, kernels_ask = false;  // the same
   double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
   std::vector<Granted> by_thread;
   GateCredit gate;
