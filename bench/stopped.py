@@ -1,6 +1,6 @@
 """Tables of kernels that are stopped: of tests/gpu/stops.py, matrix.py and two_gpus.py."""
 
-from harness.md import RESULTS, markdown, read
+from harness.md import RESULTS, load, markdown, read
 
 STANDS = {"long": "on all SMs, 126 ms", "alloc": "the same, and allocates all the time",
           "managed": "the same, in managed memory",
@@ -73,23 +73,27 @@ def stopped_text():
 
 def two_gpus_table():
     """Of tests/gpu/two_gpus.py: a job on both GPUs, and a service on the first."""
-    found = read(RESULTS / "two_gpus.json")
     rows = []
-    for name, condition in found["conditions"].items():
-        row = condition["rows"].get("together")
-        if not row or "over_own" not in row:
-            continue
-        counted = row.get("heddle", {})
-        stops = [str(counted[gpu]["all"].get("stops", 0)) if counted else "–"
-                 for gpu in found["gpus"]]
-        own, bare = row["over_own"], row["over_bare"]
-        wrong = row["job"]["first_wrong"]
-        losses = f"{row['job']['compared']} equal" if wrong is None else f"wrong at {wrong}"
-        figures = (f"{of[key]:.2f}" for key in ("h_mean", "h_p99", "job") for of in (bare, own))
-        rows.append([name, *figures, " / ".join(stops), losses])
+    for _, found in load("two_gpus"):
+        for name, condition in found["conditions"].items():
+            row = condition["rows"].get("together")
+            if row and "over_own" in row:
+                rows.append([f"{name}, {found['commit']}", *two_gpus_row(row, found["gpus"])])
     header = ["", "H mean ÷ bare", "÷ own", "H p99 ÷ bare", "÷ own", "job ÷ bare", "÷ own",
-              "stops on GPU 0 / 1", "losses"]
+              "stops on GPU 0 / 1", "asked on GPU 1", "losses"]
     return markdown(header, rows)
+
+
+def two_gpus_row(row, gpus):
+    figures = [f"{row[over][key]:.2f}" for key in ("h_mean", "h_p99", "job")
+               for over in ("over_bare", "over_own")]
+    counted, wrong = row.get("heddle", {}), row["job"]["first_wrong"]
+    stops, asked = "–", "–"
+    if counted:
+        stops = " / ".join(str(counted[gpu]["all"].get("stops", 0)) for gpu in gpus)
+        asked = str(counted[gpus[1]]["all"].get("asked", 0))
+    losses = f"{row['job']['compared']} equal" if wrong is None else f"wrong at {wrong}"
+    return [*figures, stops, asked, losses]
 
 
 def tables():
