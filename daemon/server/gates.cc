@@ -39,7 +39,7 @@ bool GateQueue::Device::may_recall(const Claim& claim) const {
 bool GateQueue::add(const Claim& claim, float predicted_us) {
   used_ = std::max<size_t>(used_, claim.fields.device + 1u);
   Device& d = devices_[claim.fields.device];
-  if (d.waiting.size() + d.fresh.size() == kMost) return false;
+  if (d.waiting.size() + d.fresh.size() >= kMost) return false;
   const uint32_t ticket = ticket_of(claim);
   d.fresh.push_back(claim);
   d.fresh.back().fields.duration_us = std::max(predicted_us, 1.0F);
@@ -210,9 +210,10 @@ void GateQueue::look() {
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
   merge(d);
+  const uint32_t floor = d.floor;
   d.floor = page_.floor[i].load(std::memory_order_acquire);
   if (!d.waiting.empty() || !d.under_way.empty() || d.silent) look_at_done(i);
-  check_words(i);
+  check_words(i, floor);
 }
 
 void GateQueue::look_at_done(size_t i) {
@@ -263,8 +264,9 @@ uint32_t GateQueue::Device::none_stands_up_to() const {
 }
 
 // The shim opens them while this daemon is silent, and whoever writes them opens its own gates
-// only. What went by that has gone; it is counted, and they are closed again.
-void GateQueue::check_words(size_t i) {
+// only. What went by that has gone; it is counted unless the floor moved, and they are closed
+// again.
+void GateQueue::check_words(size_t i, uint32_t floor_before) {
   Device& d = devices_[i];
   const uint32_t word = page_.word[i].load(std::memory_order_acquire);
   d.floor = page_.floor[i].load(std::memory_order_acquire);  // raised before that was
@@ -272,7 +274,8 @@ void GateQueue::check_words(size_t i) {
   const bool runs = page_.running[i].load(std::memory_order_acquire) != 0;
   const bool should = d.running || !gate_lets(d.none_stands_up_to(), d.floor);
   if (runs == should && (d.open ? ipc::gate_is_open(word, d.newest) : word == closed)) return;
-  for (size_t k = 0; k < d.waiting.size() && !d.open; ++k) {
+  const bool counts = !d.open && d.floor == floor_before;
+  for (size_t k = 0; k < d.waiting.size() && counts; ++k) {
     const uint32_t ticket = ticket_of(d.waiting[k]);
     const bool went = k < d.recalled ? runs && !should : gate_lets(word, ticket);
     if (went && !gate_lets(closed, ticket) && !gate_lets(d.forced, ticket)) ++forced_;

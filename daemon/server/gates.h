@@ -99,7 +99,7 @@ class GateQueue {
   static void merge(Device& d);
   void look(size_t device);
   void look_at_done(size_t device);
-  void check_words(size_t device);
+  void check_words(size_t device, uint32_t floor_before);
   void let(size_t device, uint32_t upto);
   void run(size_t device, bool on);  // graphs, at the gates inside
   std::optional<Claim> let_be(size_t device, core::TimeNs now);

@@ -30,17 +30,21 @@ bool shares_events() { return events_shared.load(std::memory_order_relaxed); }
 void note_host_function(StreamRef stream) {
   if (!any_gates() || (anything_captures() && stream_captures(stream))) return;
   note_stream_wait(stream);
-  if (Inside in; in) await_release(in);
+  if (Inside in; in) {
+    const StreamSlot* const slot = known_stream(in.thread(), stream);
+    if (slot != nullptr) await_release(in, slot->device);
+  }
   let_all_posted_go();
 }
 
-void await_release(Inside& in) {
-  if (in.session().gates == nullptr) return;
+void await_release(Inside& in, int device) {
+  if (in.session().gates == nullptr || device < 0) return;
   const GateBook& gates = *in.session().gates;
+  const uint32_t posted = gates.posted[device].load(std::memory_order_relaxed);
   const int64_t until = now_ns() + 2 * starvation_ns(in.control());  // the daemon's is sooner
-  for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
-    const uint32_t posted = gates.posted[device].load(std::memory_order_relaxed);
-    while (!is_released(gates, device, posted) && now_ns() < until) nap_at_gate(gates, device);
+  while (!is_released(gates, device, posted) && now_ns() < until) {
+    poll_all(in);
+    nap_at_gate(gates, device);
   }
 }
 

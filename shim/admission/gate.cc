@@ -333,7 +333,7 @@ Admission Turn::exempt() {
   if (GateBook* const gates = in_.session().gates) {
     const bool behind_gate = newest_gate(*gates, *stream_) != 0;
     if (behind_gate) put_last_word(*stream_, ref_, end_unit(gates, *stream_, in_.thread().unit));
-    if (quiet_) await_release(in_);
+    if (quiet_) await_release(in_, stream_->device);
     if (quiet_ || behind_gate || stream_->signals.load()) let_posted_go(*gates);
   }
   in_.thread().room_us -= predicted_us_;

@@ -174,10 +174,10 @@ bool shares_events();
 // at a gate then.
 void note_host_function(StreamRef stream);
 
-// Until the daemon has let go what is posted by now, or has had twice the time that a launch may be
-// held: others may wait for what the thread does next, and what is before it must go then
-// (let_all_posted_go).
-void await_release(Inside& in);
+// Until the daemon has let go what is posted on the device by now, or has had twice the time that a
+// launch may be held: others may wait for what the thread does next, and what is before it must go
+// then (let_all_posted_go).
+void await_release(Inside& in, int device);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.
 class Activity {

@@ -166,7 +166,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
     if (slot != nullptr) ended = end_unit(in.session().gates, *slot, in.thread().unit);
     if (slot != nullptr && shares_events()) [[unlikely]] {
       put_last_word(*slot, stream, std::exchange(ended, 0));
-      await_release(in);
+      await_release(in, slot->device);
     }
   }
   if (shares_events()) [[unlikely]]

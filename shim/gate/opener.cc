@@ -89,6 +89,7 @@ void let_posted_go(GateBook& book) {
 }
 
 void let_all_posted_go() {
+  if (!is_initialized()) return;  // a forked child has no pages
   for (GateBook& book : gate_books) {
     if (book.page.load(std::memory_order_acquire) == nullptr) return;
     let_posted_go(book);

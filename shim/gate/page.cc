@@ -172,6 +172,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
   }
   if (!there) {
     let_posted_go(book);  // nobody will tell of that ticket
+    book.at.store(kRefused, std::memory_order_release);
     return 0;
   }
   const uint32_t stands = stands_behind(book, stream, ticket.number);

@@ -164,7 +164,7 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
 }
 
 TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
-  daemon_.gates->wanted[0] = 1;
+  daemon_.gates->wanted[0] = ipc::kGatesWanted | ipc::kGatesInside;
   predict(3'000);
   expect_asks("graph");
 }

@@ -450,6 +450,20 @@ TEST_F(GatesTest, AFiniteWindowWantsGatesInsideWhileSomebodyMoreImportantIsThere
   EXPECT_FALSE(window_[2].gates_inside);
 }
 
+TEST_F(GatesTest, AWindowThatAPolicyGaveBoundsWhatIsQueued) {
+  struct : Policy {
+    std::string_view name() const override { return "windows"; }
+    WindowVerdict client_init(Gpu&, ClientId) override {
+      return {.result = HookResult::kDecided, .window_us = 500};
+    }
+  } windows;
+  CoreTest::use(&windows);
+  attach_gates(2);
+  EXPECT_FALSE(window_[2].gates_wanted);
+  attach(1, 0);
+  EXPECT_TRUE(window_[2].gates_wanted) << "it may be stopped";
+}
+
 TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
   begin();
   EXPECT_TRUE(status(2).view.gates);

@@ -11,6 +11,7 @@
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/gate/unit.h"
+#include "shim/link/session.h"
 
 namespace heddle::shim {
 namespace {
@@ -42,7 +43,9 @@ CUresult device_pointer(CUdeviceptr* at, void*, unsigned) {
   return CUDA_SUCCESS;
 }
 
-CUresult wait(CUstream, CUdeviceptr, uint32_t, unsigned) { return CUDA_SUCCESS; }
+int waits = 0;
+CUresult wait_answer = CUDA_SUCCESS;
+CUresult wait(CUstream, CUdeviceptr, uint32_t, unsigned) { return ++waits, wait_answer; }
 
 std::vector<std::pair<CUdeviceptr, uint32_t>> written;
 CUresult batch(CUstream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned) {
@@ -60,6 +63,8 @@ extern "C" void* heddle_slots[kEntryCount];
 void* heddle_slots[kEntryCount] = {};
 RelaxedCapture::RelaxedCapture() { relaxed += mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
 RelaxedCapture::~RelaxedCapture() { --relaxed; }
+Guarded guarded_page{};
+constinit std::atomic<Guarded*> guarded{&guarded_page};
 CUcontext primary_of(CUdevice) { return primary; }
 CUcontext current_context() { return kOwn; }
 bool stream_captures(StreamRef) { return captures; }
@@ -81,11 +86,12 @@ class GateOpener : public ::testing::Test {
     heddle_slots[kEntry_cuStreamBatchMemOp_v2] = reinterpret_cast<void*>(&batch);
     heddle_slots[kEntry_cuCtxPushCurrent_v2] = reinterpret_cast<void*>(&push);
     heddle_slots[kEntry_cuCtxPopCurrent_v2] = reinterpret_cast<void*>(&pop);
+    guarded_page.initialized = 1;
     primary = nullptr;
     captures = false;
     written.clear();
     registrations = 0;
-    answer = CUDA_SUCCESS;
+    answer = wait_answer = CUDA_SUCCESS;
     forget_gates();
     daemon_ = make_page(fd_);
     book_ = keep_gates(fd_, kNow);
@@ -219,6 +225,25 @@ TEST_F(GateOpener, AForkedChildMayRegisterWhatItsParentWasAt) {
   forget_gates();
   ASSERT_EQ(keep_gates(fd_, kNow), book_);
   EXPECT_NE(take_ticket(*book_, 0).word, 0u);
+}
+
+// Its pages are its parent's, and not mapped.
+TEST_F(GateOpener, AForkedChildLetsNothingGo) {
+  take_ticket(*book_, 0);
+  guarded_page.initialized = 0;  // as the kernel wipes it
+  let_all_posted_go();
+  EXPECT_EQ(daemon_->floor[0], 0u);
+}
+
+TEST_F(GateOpener, ARefusedGateIsTriedOnceAndItsTicketGoes) {
+  StreamSlot stream;
+  stream.context = kOwn;
+  wait_answer = CUDA_ERROR_NOT_SUPPORTED;
+  waits = 0;
+  EXPECT_EQ(put_gate(*book_, stream, {}), 0u);
+  EXPECT_EQ(put_gate(*book_, stream, {}), 0u);
+  EXPECT_EQ(waits, 1);
+  EXPECT_EQ(daemon_->word[0], 1u);
 }
 
 TEST_F(GateOpener, ThePageIsRegisteredOnceAndAgainAfterItsContextEnded) {

@@ -445,7 +445,6 @@ TEST_F(GateQueueTest, UnderAnOpenFloorAllGoesAndThenItCloses) {
   EXPECT_EQ(asked(), 3u);
 }
 
-// It was silent all the while, and asks for what went long ago.
 TEST_F(GateQueueTest, WhatWentWhileTheDaemonWasSilentHasGone) {
   std::atomic<uint32_t> posted{2};
   add(1);
@@ -456,6 +455,7 @@ TEST_F(GateQueueTest, WhatWentWhileTheDaemonWasSilentHasGone) {
   add(3);  // posted when the floor was closed, and its gate stood open all the same
   queue_.look();
   EXPECT_EQ(released(), 3u);
+  EXPECT_EQ(queue_.forced(), 0u) << "nobody is accused of it";
   EXPECT_EQ(next()->source, Claim::Source::kWithdrawal);
   EXPECT_EQ(told(), 3);
 }
