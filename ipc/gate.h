@@ -122,11 +122,12 @@ void gate_floor(Word& floor, Word& word, Word& running, uint32_t upto) {
 }
 // All goes, what is posted later too: to be called again and again. By one thread alone, and so is
 // what follows.
-template <class Word>
+template <class Fault = FaultPoint, class Word>
 void gate_open_floor(Word& floor, Word& word, Word& running, const Word& posted) {
   const uint32_t newest = posted.load(std::memory_order_seq_cst);
   if (!gate_is_open(floor.load(std::memory_order_seq_cst), newest)) {
     floor.store(gate_open(newest), std::memory_order_seq_cst);
+    Fault::at("gate: floor open, word not");
   }
   gate_raise(word, floor.load(std::memory_order_seq_cst));
   running.store(1, std::memory_order_seq_cst);

@@ -47,8 +47,7 @@ constexpr Point kShimPoints[] = {
     {"detour: back, not awaited", 15, Scene::kParts},
     {"lane: made, not known", 2, Scene::kParts},
     {"lane: forgotten, not left", 1, Scene::kParts},
-    {"gate: floor raised, word not", 4, Scene::kGates},
-    {"gate: floor lowered, tickets not read", 1, Scene::kGates},
+    {"gate: floor open, word not", 1, Scene::kGates},
 };
 
 constexpr Point kDaemonPoints[] = {
