@@ -84,6 +84,26 @@ def two_gpus_table():
     return markdown(header, rows)
 
 
+def two_gpus_text():
+    """The job alone, and what a program on another GPU than the stops has of them."""
+    lines = []
+    for _, found in load("two_gpus"):
+        of = found["conditions"]
+        alone = {name: rows["rows"]["job alone"]["over_bare"]["job"]
+                 for name, rows in of.items() if name not in ("bare", "neighbour")}
+        again = of["bare"]["rows"]["job again"]["over_bare"]["job"]
+        lines.append(f"- {found['commit']}: the job alone ÷ bare: "
+                     + ", ".join(f"{name} {figure:.2f}" for name, figure in alone.items())
+                     + f"; bare again {again:.2f}.")
+        if "neighbour" in of:
+            calls = {name: row["A"] for name, row in of["neighbour"]["rows"].items()}
+            figures = (f"{name} {a['p50_us']:.0f} and {a['p99_us']:.0f}"
+                       for name, a in calls.items())
+            lines.append("- `cudaMalloc` of a program on the other GPU, p50 and p99 in µs: "
+                         + ", ".join(figures) + ".")
+    return "\n".join(lines)
+
+
 def two_gpus_row(row, gpus):
     figures = [f"{row[over][key]:.2f}" for key in ("h_mean", "h_p99", "job")
                for over in ("over_bare", "over_own")]
@@ -99,4 +119,4 @@ def two_gpus_row(row, gpus):
 def tables():
     return {"standing": standing_table(), "standing-more": standing_text(),
             "stops-itself": yardstick_table(), "stopped": stopped_text(),
-            "two-gpus": two_gpus_table()}
+            "two-gpus": two_gpus_table(), "two-gpus-more": two_gpus_text()}

@@ -31,7 +31,8 @@ uint32_t Windows::of(const Client& c, const WindowChoice& choice) const {
 void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
   const bool gated = window_us == kWindowGated, above = highest_attached_ < c.rule.priority;
-  // What a policy or a rule gave bounds what is queued; of the core's own that is for who may come.
+  // The core's own window bounds what is queued for whoever may come. Gates do that better: what
+  // stands there can be recalled. What a policy or a rule gave stays a bound.
   const bool own = !c.standing.choice.chosen && c.rule.window_max_us == kWindowLeased;
   const bool beside = !now_.config.alone && (gated || (own && window_us != kWindowLeased));
   const bool gates_wanted = c.rule.gates && !now_.bypass && (beside || above);
