@@ -8,6 +8,7 @@
 #include "daemon/core/scheduler.h"
 #include "daemon/policy/lua_policy.h"
 #include "ipc/record.h"
+#include "ipc/ring.h"
 #include "ipc/slot.h"
 
 namespace heddle::bench {
@@ -191,7 +192,7 @@ std::vector<double> measure_decisions_per_s(const MicroOptions& options) {
   Bench bench(*priority, 32);
   const auto memory = std::make_unique<ipc::ClientMemory>();
   const auto control = std::make_unique<ipc::ControlMemory>();
-  std::vector<uint32_t> asked(kThreads, 0), seen(kThreads, 0);
+  std::vector<uint32_t> asked(kThreads, 0), seen(kThreads, 0), tails(kThreads, 0);
   uint32_t granted = 0, by_others = 0;
   std::vector<double> rates;
 
@@ -200,31 +201,33 @@ std::vector<double> measure_decisions_per_s(const MicroOptions& options) {
       if (decision.kind != core::DecisionKind::kGrant) continue;
       if (decision.decider != core::Decider::kPolicy) ++by_others;
       ipc::slot_answer(control->grants[decision.thread], decision.ask_seq,
-                       {decision.credit_us, decision.epoch});
+                       {decision.sm_set, decision.launch_priority});
       ++granted;
     }
   };
   const auto client_side = [&](uint16_t t) {
     if (asked[t] != 0) {
       if (!ipc::slot_granted(control->grants[t], asked[t])) return;
-      ipc::slot_close(memory->threads[t], asked[t]);
       answer(bench.complete(kBatch, t, asked[t], 0));
     }
-    ipc::slot_ask(memory->threads[t], ++asked[t], [&](std::byte* slot) {
-      ipc::build_record(slot, {.stream_seq = asked[t],
-                               .kernel = 0,
-                               .stream = t,
-                               .ask_seq = asked[t],
-                               .admission = wire::Admission::ASK});
-    });
+    ipc::ThreadBlock& block = memory->threads[t];
+    ++asked[t];
+    ipc::ring_push(block.ring_head, control->grants[t].ring_tail, tails[t], block.ring,
+                   [&](std::byte* slot) {
+                     ipc::build_record(slot, {.stream_seq = asked[t],
+                                              .kernel = 0,
+                                              .stream = t,
+                                              .ask_seq = asked[t],
+                                              .admission = wire::Admission::ASK});
+                   });
   };
   const auto daemon_side = [&](uint16_t t) {
-    alignas(64) std::byte copy[ipc::kRecordBytes];
-    ipc::RecordFields fields;
-    uint32_t seq = 0;
-    if (!ipc::slot_poll(memory->threads[t], seen[t], seq, copy)) return;
-    seen[t] = seq;
-    if (ipc::read_record(copy, fields)) answer(bench.ask(t, fields.ask_seq));
+    ipc::ThreadBlock& block = memory->threads[t];
+    ipc::ring_drain(block.ring_head, control->grants[t].ring_tail, seen[t], block.ring,
+                    [&](const std::byte* copy) {
+                      ipc::RecordFields fields;
+                      if (ipc::read_record(copy, fields)) answer(bench.ask(t, fields.ask_seq));
+                    });
   };
   for (uint32_t round = 0; round < scaled(options, 200); ++round) {
     const uint32_t before = granted;

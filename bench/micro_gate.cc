@@ -20,7 +20,7 @@ namespace {
 
 constexpr core::TimeNs kTurnNs = 3'000;
 constexpr core::TimeNs kStepNs = 500;
-constexpr uint64_t kClaims = 3;    // of each launch: it asks, waits and is done
+constexpr uint64_t kClaims = 3;    // of each launch: it has a ticket, waits and is done
 constexpr uint64_t kSlice = 1000;  // launches of which a mean is taken
 constexpr core::TimeNs kSlowestNs = 60'000'000'000;
 
@@ -43,9 +43,9 @@ class GatedClient {
     engine.presence.register_kernel(*client_, {kernel, {}}, now);
   }
 
-  // Asks; once granted launches and begins to synchronize; is done. True in the second case.
+  // Draws a ticket; once that goes launches and begins to synchronize; is done. True in the second
+  // case.
   bool step(core::TimeNs now) {
-    ipc::ThreadBlock& block = memory_->threads[0];
     ipc::RecordFields fields{
         .at_ns = static_cast<uint64_t>(now), .stream_seq = seq_, .kernel = 0, .ask_seq = 0};
     switch (step_ % 3) {
@@ -53,12 +53,11 @@ class GatedClient {
         fields.stream_seq = ++seq_;
         fields.ask_seq = seq_;
         fields.admission = wire::Admission::ASK;
-        ipc::slot_ask(block, seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
+        post(fields);
         break;
       case 1:
-        if (seq_ == 0) break;  // it begins behind an ask that never was
+        if (seq_ == 0) break;  // it begins behind a ticket that never was
         if (!ipc::slot_granted(client_->control().grants[0], seq_)) return false;
-        ipc::slot_close(block, seq_);
         fields.kind = wire::Kind::WAIT;
         post(fields);
         break;
@@ -145,7 +144,7 @@ double in_virtual_time(uint32_t clients, uint32_t count) {
   Crowd crowd(clients, now);
   core::TimeNs daemon_ns = 0;
   for (uint32_t granted = 0, turns = 0; granted < count; ++turns) {
-    if (turns > 10 * count + 1'000) throw std::runtime_error("asks go unanswered");
+    if (turns > 10 * count + 1'000) throw std::runtime_error("tickets go unanswered");
     granted += crowd.step(now);
     now += kStepNs;
     const core::TimeNs start = server::monotonic_now();
@@ -175,7 +174,7 @@ double in_real_time(uint32_t clients, uint32_t count) {
       const core::TimeNs after = server::monotonic_now();
       if (claims != before) daemon_ns += after - now;
       now = after;
-      if (now > until) throw std::runtime_error("asks go unanswered; are there two processors?");
+      if (now > until) throw std::runtime_error("tickets go unanswered; are there two processors?");
     }
     slices.push_back(static_cast<double>(daemon_ns) /
                      (static_cast<double>(claims - begun) / kClaims));

@@ -1,8 +1,10 @@
 // The gate page: how the daemon lets queued work of a client go on the GPU.
 //
 // A gate is a wait of the stream in front of a unit of work: until `word` has reached the unit's
-// ticket. The shim numbers the units of a device in the order in which it posts them, so that a
-// release is always a prefix, and one store opens or closes all gates of the device.
+// ticket. Where a stream cannot wait the launching thread does, at its slot (ipc/slot.h): the
+// daemon says there which ticket went. The shim numbers the units of a device in the order in which
+// it posts them, so that a release is always a prefix, and one store opens or closes all gates of
+// the device.
 //
 //   daemon  word:     up to here            far ahead of what is posted: open. Closed again it is
 //                                           lower, and never below the floor
@@ -13,8 +15,8 @@
 //                                           stand at gates, too
 //                     kGatesInside          somebody may have graphs stopped: long ones have some
 //                                           inside
-//                     kKernelsAsk           nothing but such graphs stands there: the policy
-//                                           chooses more of a launch than when it goes
+//                     kKernelsAsk           nothing but such graphs stands there, threads wait:
+//                                           the policy chooses more of a launch than when it goes
 //   GPU     done:     ticket                the unit with that ticket is over
 //
 // Two write the word. The daemon stores it, and again until the floor that it read is the floor.
@@ -26,7 +28,7 @@
 // have its ticket. A gate inside a graph has none, for it is made once and launched often: it
 // stands while `running` is 0.
 //
-// The daemon makes a page for each session that may have gates, sealed as the client's memory is.
+// The daemon makes a page for each session, sealed as the client's memory is.
 // The shim registers it with CUDA and never unmaps it: queued waits read it. Whatever a client
 // writes there opens or closes its own gates only. tests/unit/gate_model_test.cc explores this very
 // code, one access to shared memory at a time.
@@ -54,8 +56,6 @@ struct alignas(4096) GatePage {
   std::atomic<uint32_t> wanted[kDevices];            // by the daemon
   alignas(64) std::atomic<uint32_t> done[kDevices][kGateUnits];  // by the GPU: ticket % kGateUnits
 };
-// Of the page, as the shim says it in Attach: another shim than this daemon's gets none.
-inline constexpr uint32_t kGatePageVersion = 2;
 
 // As far ahead of the newest ticket an open word stands: 11 hours at 27 000 tickets a second. Half
 // of what a comparison can tell apart, so that an older idea of the newest ticket does no harm.

@@ -28,7 +28,7 @@ enum Admission {
   lease @0;           # posted under an unlimited window
   window @1;          # posted under a finite window
   credit @2;          # posted under the credit of an earlier grant
-  ask @3;             # the thread waits in its ask slot
+  ask @3;             # the thread waits for its ticket `askSeq` (ipc/slot.h)
   selfStarved @4;     # waited longer than the starvation bound
   selfStale @5;       # the daemon's heartbeat stopped, or it went away
   selfPool @6;        # no free ring, or a device beyond kDevices
@@ -53,14 +53,13 @@ struct Record {
   stream @3 :UInt16;       # stream slot; completion: kAllStreams covers the device
   kind @4 :Kind;
   epoch @5 :UInt32;        # of the window that admitted it: an old one makes the launch late
-  askSeq @6 :UInt32;       # counts a thread's asks from 1; 0 where the launch did not ask
+  askSeq @6 :UInt32;       # its ticket (ipc/gate.h); 0 where the launch has none
   admission @7 :Admission;
   device @8 :UInt8;
   evidence @9 :Evidence;
   durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured;
                            # launch: predicted time of what of `untold` is still on the device
-  unmovable @11 :Bool;     # ask, launch: it runs on all SMs, whatever SM set it is to have. After a
-                           # grant (admission `ask`, with askSeq): it ran there all the same
+  unmovable @11 :Bool;     # launch: it runs on all SMs, whatever SM set it is to have
   mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record; one at a
                            # gate (admission `gated`): so many more gates stand inside it
   untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last
@@ -89,7 +88,7 @@ struct MemoryNeed {
 
 struct Attach {
   # First message of a shim. The daemon answers with the fixed struct ipc::Attached (ipc/layout.h)
-  # and three descriptors: the shim only ever builds Cap'n Proto, so that no decoder can throw or
+  # and four descriptors: the shim only ever builds Cap'n Proto, so that no decoder can throw or
   # abort inside an application. Identity (uid, pid) comes from the socket, never from here.
   protocolVersion @0 :UInt32;
   label @1 :Text;           # HEDDLE_LABEL, may be empty
@@ -108,18 +107,15 @@ struct Attach {
   memory @14 :Text;         # HEDDLE_MEMORY, the limit that it asks for; may be empty
   run @15 :Text;            # HEDDLE_RUN: processes with the same one share that limit
   mpsMemoryLimit @16 :Bool; # CUDA_MPS_PINNED_DEVICE_MEM_LIMIT is set where it runs
-  hintsByDevice @17 :Bool;  # it reads ControlMemory::hints of each device
+  streamsWait @17 :Bool;    # its launches can wait on the GPU (ipc/gate.h)
   monotonicNs @18 :UInt64;  # its CLOCK_MONOTONIC when it sent this, ...
   wallNs @19 :UInt64;       # ... and CLOCK_REALTIME, by which the daemon knows when that was
-  unused @20 :Bool;
+  modeTold @20 :Bool;       # its driver says what `mps` is; else it is a guess by a socket
   issueMax @21 :Float32;    # HEDDLE_ISSUE_MAX and its like: most that it wants to use of a channel
   l2Max @22 :Float32;       # beside others, a part of its peak; 0: no limit
   dramMax @23 :Float32;
   madeSets @24 :List(UInt64); # of each device the SM sets that it made (pack_made), under whatever
                               # daemon: it can make no others
-  modeTold @25 :Bool;       # its driver says what `mps` is; else it is a guess by a socket
-  gatePage @26 :UInt32;     # ipc::kGatePageVersion: its launches may wait on the GPU, and a fourth
-                            # descriptor, of such a page, comes with the answer; 0: they may not
 }
 
 struct RegisterKernel {

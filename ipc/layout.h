@@ -74,12 +74,11 @@ constexpr int sparse_priority(uint32_t word) { return static_cast<int8_t>(word &
 constexpr uint32_t window_epoch(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
 constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word); }
 
-// The answer to a thread's ask. `granted` is the futex word and equals the ask's sequence number
-// once it is granted; the fields before it are valid then, until the thread's next ask.
+// Where a thread waits whose launch cannot wait on the GPU. `granted` is the futex word and equals
+// the launch's ticket once that is let go; the fields before it are valid then, until the thread's
+// next ticket.
 struct alignas(64) GrantSlot {
-  std::atomic<uint32_t> credit_us;  // further predicted time that may be launched without asking
-  std::atomic<uint32_t> epoch;      // credit dies when the window's epoch moves on
-  std::atomic<uint32_t> sm_set;     // as DeviceWindow's
+  std::atomic<uint32_t> sm_set;          // as DeviceWindow's
   std::atomic<int32_t> launch_priority;  // 0: none
   std::atomic<uint32_t> granted;
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
@@ -115,7 +114,6 @@ constexpr Special unpack_special(uint32_t word) {
 // By the client's kernel index.
 struct DeviceHints {
   KernelHint kernels[kKernels];
-  std::atomic<uint64_t> reserved[kKernels];  // 0; older builds had sizes inside graphs here
 };
 
 struct ControlMemory {
@@ -124,7 +122,7 @@ struct ControlMemory {
     uint32_t version;
     std::atomic<int64_t> heartbeat_ns;    // the client's clock, every kHeartbeatPeriodNs
     std::atomic<uint32_t> bypass;         // nonzero: launch freely
-    std::atomic<uint32_t> starvation_ms;  // longest wait in an ask
+    std::atomic<uint32_t> starvation_ms;  // longest wait at a ticket
     std::atomic<uint32_t> spin_us;        // how long a waiter polls before it sleeps
     std::atomic<uint32_t> contended;      // nonzero: someone less important waits: report finely
     std::atomic<uint32_t> unobserved;     // nonzero: alone at work, launches need no record
@@ -135,31 +133,20 @@ struct ControlMemory {
   std::atomic<uint32_t> stop_order;            // ipc/stop.h
   DeviceWindow windows[kDevices];
   GrantSlot grants[kThreads];
-  // By device. Older daemons, whose memory ends behind the first, and older shims (Attach's
-  // hintsByDevice), have those of all devices in the first.
-  DeviceHints hints[kDevices];
+  DeviceHints hints[kDevices];  // by device
 };
-inline constexpr size_t kControlBytesLeast = offsetof(ControlMemory, hints) + sizeof(DeviceHints);
-
-enum class AskState : uint32_t { kIdle = 0, kAsked = 1, kSelf = 2 };
 
 // One per launching thread. The first line holds all that the daemon polls.
 struct ThreadBlock {
   alignas(64) std::atomic<uint32_t> ring_head;  // records published; slot = head % kRingRecords
-  std::atomic<uint32_t> waiting;   // nonzero: in FUTEX_WAIT on GrantSlot::granted, wake it
-  std::atomic<uint64_t> ask_word;  // AskState << 32 | sequence
-  std::atomic<uint32_t> dropped;   // records that found the ring full
+  std::atomic<uint32_t> waiting;  // nonzero: in FUTEX_WAIT on GrantSlot::granted, wake it
+  std::atomic<uint32_t> dropped;  // records that found the ring full
   // Of this process on the device with this block's number, whichever thread it is:
   std::atomic<uint64_t> memory_used;                    // device memory that it holds, in bytes
   std::atomic<uint64_t> memory_refused;                 // allocations that its limit refused
   std::atomic<uint32_t> stop_able, stop_done, stop_us;  // ipc/stop.h
-  alignas(64) std::byte ask_record[kRecordBytes];
   alignas(64) std::byte ring[kRingRecords][kRecordBytes];
 };
-
-constexpr uint64_t pack_ask(AskState state, uint32_t seq) {
-  return uint64_t{static_cast<uint32_t>(state)} << 32 | seq;
-}
 
 struct ClientMemory {
   struct alignas(64) Counters {
@@ -181,9 +168,8 @@ struct ClientMemory {
   ThreadBlock threads[kThreads];
 };
 
-// The daemon's answer to wire::Attach: one packet of exactly this, with three descriptors when
-// managed, in this order: control memfd, client memfd, doorbell eventfd. Where Attach has `gates`,
-// the gate page's memfd is a fourth; older daemons send none.
+// The daemon's answer to wire::Attach: one packet of exactly this, with four descriptors when
+// managed, in this order: control memfd, client memfd, doorbell eventfd, gate page's memfd.
 struct Attached {
   uint32_t magic = kControlMagic;
   uint32_t version = kProtocolVersion;
@@ -192,16 +178,18 @@ struct Attached {
   uint64_t client_id = 0;
   char rule[128] = {};    // the rule that gave the priority
   char reason[252] = {};  // why not managed, with the remedy
-  uint32_t flags = 0;     // kFailClosed; 0 from daemons that know none
+  uint32_t flags = 0;     // kFailClosed, kStreamsWait
 };
 
 // The administrator wants no launch of this client without a daemon's word.
 inline constexpr uint32_t kFailClosed = 1;
+// Its launches may wait on the GPU (ipc/gate.h); else each waits in its thread.
+inline constexpr uint32_t kStreamsWait = 2;
 
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);
 static_assert(sizeof(ClientMemory::Counters) == 3 * 64, "programs that run survive an upgrade");
 static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
-static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ask_record) == 64);
+static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ring) == 64);
 
 }  // namespace heddle::ipc

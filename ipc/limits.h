@@ -9,10 +9,10 @@ namespace heddle::ipc {
 
 // Raised whenever the schema or the shared-memory layout changes incompatibly. A shim whose version
 // differs from the daemon's stays unmanaged and says so; it never guesses.
-inline constexpr uint32_t kProtocolVersion = 1;
+inline constexpr uint32_t kProtocolVersion = 2;
 
-// Threads of one process that launch at the same time. Each has a ring and an ask slot; a thread
-// that finds none launches unmanaged (SelfReason kPool), which is counted.
+// Threads of one process that launch at the same time. Each has a ring and a slot where it waits; a
+// thread that finds none launches unmanaged (SELF_POOL), which is counted.
 inline constexpr uint32_t kThreads = 64;
 
 // Records per ring; a power of two. 1 024 launches are over 3 ms of back-to-back submission, three
@@ -51,7 +51,7 @@ inline constexpr size_t kReplyBytes = 160 * 1024;  // daemon to client; under th
 inline constexpr size_t kKernelNameBytes = 512;    // longer names are cut; the hash sees all of it
 inline constexpr size_t kLabelBytes = 128;
 
-// A heartbeat older than this means that the daemon is gone or stopped: waiters leave by SELF.
+// A heartbeat older than this means that the daemon is gone or stopped: what waits goes.
 inline constexpr int64_t kHeartbeatStaleNs = 500'000'000;
 inline constexpr int64_t kHeartbeatPeriodNs = 100'000'000;
 

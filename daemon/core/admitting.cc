@@ -250,7 +250,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   progress_.settle(c);
   if (w.at_gate()) {
     d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us, decider == Decider::kStarvation);
-  } else {
+  } else if (!is_gate(w.thread)) {
     Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
     d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
   }

@@ -50,8 +50,8 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
+  w.gate = {.in_thread = b.admission == Admission::kAsk};
   w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
-  w.gate = {};
   if (w.at_gate()) stand_at_gate(w, b);
   if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoAsk);
   c.asking.by_thread[b.thread] = slot;

@@ -14,6 +14,7 @@ struct UnitAtGate {
   double unit_us = 0;  // predicted, until what it lets go can be stopped
   double ran_us = 0;   // of a graph that was stopped inside: what is done
   uint16_t inside = 0;
+  bool in_thread = false;  // its thread waits for the ticket, and no stream
 };
 
 struct Waiting {
@@ -36,9 +37,9 @@ struct Waiting {
   bool was_withheld = false;
   bool early = false;  // the core holds it: those above are idle, and their pause just began
   bool was_early = false;
-  UnitAtGate gate;
+  UnitAtGate gate;  // of a ticket
 
-  bool at_gate() const { return is_gate(thread); }
+  bool at_gate() const { return is_gate(thread) && !gate.in_thread; }
   double predicted_us() const {
     return gate.unit_us > 0 ? gate.unit_us : client->predict_us(kernel);
   }

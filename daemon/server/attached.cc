@@ -81,14 +81,12 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   std::unique_ptr<Client> client(new Client(std::move(identity)));
   int error = client->control_.make("heddle-control", ipc::seal_control_memory);
   if (error == 0) error = client->client_.make("heddle-client", ipc::seal_client_memory);
-  if (error == 0 && client->identity_.gates) {
-    error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
-    if (error == 0) client->gate_queue_ = std::make_unique<GateQueue>(*client->gates_);
-  }
+  if (error == 0) error = client->gates_.make("heddle-gates", ipc::seal_client_memory);
   if (error != 0) {
     return fail(std::string("shared memory: ") + strerror(-error) +
                 "; check the daemon's limits on memory and open files");
   }
+  client->gate_queue_ = std::make_unique<GateQueue>(*client->gates_);
   ipc::ControlMemory::Header& header = client->control_->header;
   header.magic = ipc::kControlMagic;
   header.version = ipc::kProtocolVersion;
@@ -118,12 +116,12 @@ int Client::send_attached(int socket, int doorbell) {
   attached.managed = 1;
   attached.priority = static_cast<uint32_t>(identity_.priority);
   attached.client_id = identity_.id;
-  attached.flags = identity_.terms.fail_closed ? ipc::kFailClosed : 0;
+  attached.flags = (identity_.terms.fail_closed ? ipc::kFailClosed : 0) |
+                   (identity_.gates ? ipc::kStreamsWait : 0);
   copy_text(attached.rule, identity_.rule);
   const int fds[] = {control_.fd(), client_.fd(), doorbell, gates_.fd()};
   const int error =
-      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)),
-                       {fds, identity_.gates ? size_t{4} : size_t{3}});
+      ipc::send_packet(socket, std::as_bytes(std::span<const ipc::Attached>(&attached, 1)), fds);
   control_.close_descriptor();
   client_.close_descriptor();
   gates_.close_descriptor();
@@ -132,14 +130,14 @@ int Client::send_attached(int socket, int doorbell) {
 
 bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   const uint16_t used = threads_used();
-  room_ = share_.records;
-  asks_room_ = share_.asks - std::min(share_.asks, intake_.asking());
+  room_ = share_;
   behind_ = false;
   bool look_again = false;
   uint16_t thread = first_thread_ < used ? first_thread_ : 0;
   for (uint16_t n = 0; n < used; ++n) {
-    if (any_news(thread)) {
-      if (!collect_thread(thread, now, claims)) return false;
+    if (posted(thread)) {
+      last_active = now;
+      if (!drain_ring(thread, now, claims)) return false;
       look_again |= n > 0;
     }
     if (++thread == used) thread = 0;
@@ -155,33 +153,6 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   }
   if (!behind_) read_all_at_ = now;
   return true;
-}
-
-bool Client::collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims) {
-  const ipc::ThreadBlock& block = client_->threads[thread];
-  Cursor& cursor = cursors_[thread];
-  alignas(64) std::byte copy[ipc::kRecordBytes];
-  uint32_t seq = 0;
-  last_active = now;
-  // One that the thread asks instead of another takes no room.
-  const bool takes_room = asked(thread) && intake_.open_ask(thread) == 0;
-  const bool room = !takes_room || asks_room_ > 0;
-  behind_ |= !room;
-  // Before it is looked at: what it becomes meanwhile is news the next time.
-  if (room) cursor.ask_word = block.ask_word.load(std::memory_order_relaxed);
-  // The ask before the ring: what the thread posted before it asked is then surely seen.
-  if (room && ipc::slot_poll(block, cursor.ask, seq, copy)) {
-    asks_room_ -= takes_room ? 1 : 0;
-    Claim& claim = claims.emplace_back(Claim{Claim::Source::kAsk, thread, seq});
-    if (!ipc::read_record(copy, claim.fields)) return false;
-    cursor.ask = seq;
-    claim.at = date(claim, now);
-  }
-  const uint32_t open = intake_.open_ask(thread);
-  if (open != 0 && ipc::slot_withdrawn(block, open)) {
-    claims.push_back({Claim::Source::kWithdrawal, thread, open, now});
-  }
-  return !posted(thread) || drain_ring(thread, now, claims);
 }
 
 core::TimeNs Client::date(const Claim& claim, core::TimeNs now) {
@@ -226,20 +197,13 @@ ipc::SmSet Client::set_of(const core::Decision& d) const {
 }
 
 bool Client::apply(const core::Decision& d) {
-  if (d.kind == core::DecisionKind::kGrant && GateQueue::is_thread(d.thread)) {
-    if (!identity_.gates || intake_.open_ask(d.thread) != d.ask_seq) return false;
+  if (d.kind == core::DecisionKind::kGrant) {
+    if (!GateQueue::is_thread(d.thread) || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
     granted_at_ = d.at;
     gate_queue_->release(d.thread, d.credit_us, d.at);
-    return false;
-  }
-  if (d.kind == core::DecisionKind::kGrant) {
-    if (d.thread >= ipc::kThreads || intake_.open_ask(d.thread) != d.ask_seq) return false;
-    intake_.granted(d.thread);
-    granted_at_ = d.at;
-    ipc::slot_answer(control_->grants[d.thread], d.ask_seq,
-                     {d.credit_us, d.epoch, set_of(d), d.launch_priority});
-    return true;
+    answer_went(&d);
+    return any_to_wake();
   }
   if (d.kind == core::DecisionKind::kStop) {
     if (window_of(d.device) == nullptr) return false;
@@ -257,21 +221,19 @@ bool Client::apply(const core::Decision& d) {
     }
     window->free_streams.store(d.free_streams, std::memory_order_relaxed);
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
-    if (identity_.gates) {
-      const size_t device = device_of(d.device);
-      gate_queue_->want(device, (d.gates_wanted ? ipc::kGatesWanted : 0) |
-                                    (d.gates_inside ? ipc::kGatesInside : 0) |
-                                    (d.kernels_ask ? ipc::kKernelsAsk : 0));
-      kernels_ask_ = d.kernels_ask;
-      gate_queue_->set_open(device, d.window_us != core::kWindowGated);
-    }
+    const size_t device = device_of(d.device);
+    gate_queue_->want(device, (d.gates_wanted ? ipc::kGatesWanted : 0) |
+                                  (d.gates_inside ? ipc::kGatesInside : 0) |
+                                  (d.kernels_ask ? ipc::kKernelsAsk : 0));
+    kernels_ask_ = d.kernels_ask;
+    gate_queue_->set_open(device, d.window_us != core::kWindowGated);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
     windows_changed();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
     const size_t device = device_of(d.device);
     if (device == identity_.gpus.size()) return false;
-    ipc::DeviceHints& hints = control_->hints[identity_.hints_by_device ? device : 0];
+    ipc::DeviceHints& hints = control_->hints[device];
     ipc::KernelHint& hint = hints.kernels[d.kernel];
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
     const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority};
@@ -297,41 +259,65 @@ ipc::StopAble Client::can_stop(uint8_t gpu) const {
 
 void Client::hold_at_gate(const Claim& claim) {
   const ipc::RecordFields& f = claim.fields;
-  const bool sound = identity_.gates && intake_.plausible(claim) && !intake_.unscheduled(claim) &&
+  const bool sound = intake_.plausible(claim) && !intake_.unscheduled(claim) &&
                      f.kind <= wire::Kind::GRAPH && f.ask_seq != 0;
   const float predicted_us = sound && f.kernel < ipc::kKernels ? predicted(f) : 0;
   if (sound && gate_queue_->add(claim, predicted_us)) return;
   intake_.count_malformed();
-  if (identity_.gates) gate_queue_->give_up();
+  gate_queue_->give_up();
 }
 
 std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
-  if (!identity_.gates) return std::nullopt;
-  return gate_queue_->next(now, control_->header.bypass.load(std::memory_order_relaxed) != 0);
+  const bool open = control_->header.bypass.load(std::memory_order_relaxed) != 0;
+  std::optional<Claim> claim = gate_queue_->next(now, open);
+  answer_went(nullptr);
+  return claim;
 }
 
 bool Client::left_gates() {
-  if (!identity_.gates || left_gates_) return false;
+  if (left_gates_) return false;
   left_gates_ = gate_queue_->given_up();
   return left_gates_;
 }
 
+void Client::answer(uint16_t thread, uint32_t ticket, const ipc::Grant& grant) {
+  ipc::slot_answer(control_->grants[thread], ticket, grant);
+  to_wake_ |= uint64_t{1} << thread;
+}
+
+// As the decision says of its own, and as the client's window says of the others.
+void Client::answer_went(const core::Decision* d) {
+  for (const WaitingThreads::Went& went : gate_queue_->threads.went()) {
+    const ipc::DeviceWindow& window = control_->windows[went.device];
+    const bool own = d != nullptr && went.ticket == d->ask_seq;
+    answer(went.thread, went.ticket,
+           own ? ipc::Grant{set_of(*d), d->launch_priority}
+               : ipc::Grant{ipc::SmSet(window.sm_set.load(std::memory_order_relaxed)),
+                            window.launch_priority.load(std::memory_order_relaxed)});
+  }
+  gate_queue_->threads.forget();
+}
+
 float Client::predicted(const ipc::RecordFields& launch) const {
-  const auto& hints = control_->hints[identity_.hints_by_device ? launch.device : 0];
+  const auto& hints = control_->hints[launch.device];
   return hints.kernels[launch.kernel].predicted_us.load(std::memory_order_relaxed);
 }
 
 bool Client::let_through(const Claim& claim) {
-  if (claim.source != Claim::Source::kAsk) return false;
-  ipc::slot_answer(control_->grants[claim.thread], claim.seq, {0, 1, identity_.sm_set, 0});
+  if (!Intake::waits(claim)) return false;
+  answer(claim.thread, claim.fields.ask_seq, {identity_.sm_set, 0});
   return true;
 }
 
-void Client::wake(uint16_t thread) {
-  if (!ipc::slot_sleeps(client_->threads[thread])) return;
-  HEDDLE_FAULT_POINT("daemon: granted, not woken");
-  // The slot's own thread: whoever lets thousands wait there has none of them woken by the daemon.
-  ipc::futex_wake(&control_->grants[thread].granted, 1);
+void Client::wake() {
+  for (; to_wake_ != 0; to_wake_ &= to_wake_ - 1) {
+    const auto thread = static_cast<size_t>(std::countr_zero(to_wake_));
+    if (!ipc::slot_sleeps(client_->threads[thread])) continue;
+    HEDDLE_FAULT_POINT("daemon: granted, not woken");
+    // The slot's own thread: whoever lets thousands wait there has none of them woken by the
+    // daemon.
+    ipc::futex_wake(&control_->grants[thread].granted, 1);
+  }
 }
 
 GpuNumbers::Numbers Client::visible() const {
@@ -369,7 +355,7 @@ void Client::windows_changed() {
 void Client::heartbeat(core::TimeNs now) {
   const core::TimeNs theirs = now + identity_.clock_ahead;
   control_->header.heartbeat_ns.store(theirs, std::memory_order_release);
-  if (identity_.gates) gates_->heartbeat_ns.store(theirs, std::memory_order_release);
+  gates_->heartbeat_ns.store(theirs, std::memory_order_release);
 }
 
 void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
@@ -488,7 +474,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
 void Client::let_go(std::string reason) {
   unmanaged_reason_ = std::move(reason);
   set_bypass(true);
-  if (identity_.gates) gate_queue_->give_up();
+  gate_queue_->give_up();
 }
 
 }  // namespace heddle::server

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,6 +22,7 @@
 #include "daemon/server/intake.h"
 #include "daemon/server/stop_desk.h"
 #include "ipc/layout.h"
+#include "ipc/slot.h"
 #include "ipc/socket.h"
 
 namespace heddle::server {
@@ -78,9 +78,8 @@ struct Identity {
   std::string memory_asked;              // the limit that it asks for itself, "": none
   std::string run;                       // processes of its user with the same one share that
   bool mps_memory_limit = false;         // MPS holds it to one of its own
-  bool hints_by_device = false;          // its shim reads those of each device
   bool gates = false;                    // its launches may wait on the GPU
-  std::string asks_because;              // if not
+  std::string threads_wait_because;      // if not
   bool counts_memory = false;            // its shim does; an older one keeps to no limit
   bool tells_clock = false;              // its shim does, ...
   core::TimeNs clock_ahead = 0;  // ... so that this is known: of its clock, before the daemon's
@@ -103,14 +102,10 @@ class Client {
 
   // A client's part of what is read of all in a turn: who writes without end must not hold up the
   // others. The rest stays where it is.
-  struct Share {
-    uint32_t records = kRecordsPerTurn;
-    uint32_t asks = ipc::kThreads;  // that may be open at once
-  };
   static constexpr uint32_t kRecordsPerTurn = 2 * ipc::kRingRecords;
-  void set_share(Share share) { share_ = share; }
+  void set_share(uint32_t records) { share_ = records; }
   bool behind() const { return behind_; }  // something was left
-  // Appends what is new in rings and ask slots, as far as its share goes. False: the client's
+  // Appends what is new in its rings, as far as its share goes. False: the client's
   // memory is impossible (a ring head beyond reach, a record that does not decode), it is to be let
   // go, and no claim means anything.
   bool collect(core::TimeNs now, std::vector<Claim>& claims);
@@ -124,38 +119,34 @@ class Client {
     const uint16_t used = threads_used();
     for (uint16_t i = 0; i < used; ++i) {
       const ipc::ThreadBlock& block = client_->threads[i];
-      if (asked(i)) __builtin_prefetch(block.ask_record);
       if (posted(i)) __builtin_prefetch(block.ring[cursors_[i].ring % ipc::kRingRecords]);
     }
   }
 
-  // Carries out one decision of the core. True if it is a grant: then wake(), behind a slot_fence.
+  // Carries out one decision of the core. True if threads wait no more: then wake(), behind a
+  // slot_fence.
   bool apply(const core::Decision& decision);
-  // Of a device that nobody schedules: an ask, which the lease there calls for where the client
-  // fails closed, is granted. True if it was one: then wake().
+  // Of a device that nobody schedules: a thread that waits, as it does where the client fails
+  // closed, waits no more. True if one did: then wake().
   bool let_through(const Claim& claim);
-  void wake(uint16_t thread);  // if it sleeps
-  // A record of a launch at a gate; and what the core is to be told of those, if anything.
+  void wake();  // those that sleep
+  bool any_to_wake() const { return to_wake_ != 0; }
+  // A record of a launch with a ticket; and what the core is to be told of those, if anything.
   void hold_at_gate(const Claim& claim);
   std::optional<Claim> next_at_gate(core::TimeNs now);
-  void look_at_gates() {
-    if (identity_.gates) gate_queue_->look();
-  }
-  // Why its launches ask, "" if they wait on the GPU.
-  std::string_view asks_because() const {
+  void look_at_gates() { gate_queue_->look(); }
+  bool any_thread_waits() const { return gate_queue_->threads.any(); }
+  // Why its threads wait, "" if its launches do so on the GPU.
+  std::string_view threads_wait_because() const {
     return left_gates_    ? "it told of launches at gates what cannot be"
            : kernels_ask_ ? "the policy chooses for each launch; long graphs can be stopped"
-                          : std::string_view(identity_.asks_because);
+                          : std::string_view(identity_.threads_wait_because);
   }
   bool left_gates();  // since the last call: they stand open for good
-  bool gates_open() const { return identity_.gates && gate_queue_->any_open(); }
-  uint64_t gates_forced() const { return identity_.gates ? gate_queue_->forced() : 0; }
-  core::TimeNs gates_due(core::TimeNs now) const {
-    return identity_.gates ? gate_queue_->look_at(now) : std::numeric_limits<core::TimeNs>::max();
-  }
-  void over(const ipc::RecordFields& completion) {
-    if (identity_.gates) gate_queue_->over(completion);
-  }
+  bool gates_open() const { return gate_queue_->any_open(); }
+  uint64_t gates_forced() const { return gate_queue_->forced(); }
+  core::TimeNs gates_due(core::TimeNs now) const { return gate_queue_->look_at(now); }
+  void over(const ipc::RecordFields& completion) { gate_queue_->over(completion); }
   // What its shim says of stops on that GPU, if it is new; `allowed`: they may be used there.
   std::optional<core::StopBody> stops_on(uint8_t gpu, bool allowed, core::TimeNs now);
   ipc::StopAble can_stop(uint8_t gpu) const;
@@ -214,6 +205,8 @@ class Client {
   explicit Client(Identity identity)
       : identity_(std::move(identity)),
         intake_(identity_.id, identity_.device_count, identity_.gpus) {}
+  void answer(uint16_t thread, uint32_t ticket, const ipc::Grant& grant);
+  void answer_went(const core::Decision* decision);
   static bool has(GpuNumbers::Numbers all, uint8_t gpu) { return (all >> gpu & 1) != 0; }
   void add(GpuNumbers::Numbers& all, uint8_t gpu) {
     all |= GpuNumbers::Numbers{1} << gpu;
@@ -229,14 +222,6 @@ class Client {
     const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
     return static_cast<uint16_t>(std::min(used, ipc::kThreads));
   }
-  // Anything that the thread did since it was last looked at.
-  bool any_news(uint16_t thread) const { return asked(thread) || posted(thread); }
-  bool asked(uint16_t thread) const {
-    const uint64_t ask_word = client_->threads[thread].ask_word.load(std::memory_order_seq_cst);
-    return ask_word != cursors_[thread].ask_word;
-  }
-  bool collect_thread(uint16_t thread, core::TimeNs now, std::vector<Claim>& claims);
-  // Its ring has something new.
   bool posted(uint16_t thread) const {
     const uint32_t head = client_->threads[thread].ring_head.load(std::memory_order_seq_cst);
     return head != cursors_[thread].ring;
@@ -252,24 +237,22 @@ class Client {
   core::TimeNs read_all_at_ = 0, granted_at_ = 0;
   uint64_t untold_taken_ = 0;
   uint32_t naps_ = 0;
-  Share share_;
+  uint32_t share_ = kRecordsPerTurn;
   bool behind_ = false;
-  uint32_t asks_room_ = 0;     // asks that this poll may still take
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before
 
   struct Cursor {
     uint32_t ring = 0;
-    uint32_t ask = 0;       // last one copied
-    uint64_t ask_word = 0;  // as it was last looked at
     core::TimeNs last_at = 0;
   };
 
   Identity identity_;
   SharedMemory<ipc::ControlMemory> control_;
   SharedMemory<ipc::ClientMemory> client_;
-  SharedMemory<ipc::GatePage> gates_;      // made if identity_.gates
-  std::unique_ptr<GateQueue> gate_queue_;  // the same
+  SharedMemory<ipc::GatePage> gates_;
+  std::unique_ptr<GateQueue> gate_queue_;
+  uint64_t to_wake_ = 0;  // threads, a bit each
   StopDesk stop_desk_;
   bool left_gates_ = false, kernels_ask_ = false;
   Intake intake_;

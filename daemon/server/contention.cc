@@ -18,7 +18,7 @@ void Contention::update(core::TimeNs now) {
   bool threads = false;
   for (const Client* client : roster_.managed()) {
     if (client->intake().asking() == 0) continue;
-    threads |= client->intake().asking_threads() > 0;
+    threads |= client->any_thread_waits();
     for (GpuNumbers::Numbers rest = client->working(); rest != 0; rest &= rest - 1) {
       int8_t& on = lowest[static_cast<size_t>(std::countr_zero(rest))];
       on = std::max(on, static_cast<int8_t>(client->identity().priority));

@@ -24,7 +24,7 @@ Engine::Engine(const Config& config, PolicyStore& store, ProfileStore& profiles,
       stop_answers(config_.stops, config_.state),
       policy(config_, store, log, devices, stepper, reports),
       presence(devices, stepper, policy, contention, stop_answers, profiles, log),
-      gates(config_.gates, roster, reports, presence),
+      gates(roster, reports, presence),
       alerts(roster, devices, log) {}
 
 // ---- clients ----------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ void Engine::check() {
   size_t managed = 0;
   for (const auto& [id, client] : roster.all()) {
     HEDDLE_CHECK_OF(mistakes, id, client->identity().id == id);
-    HEDDLE_CHECK_OF(mistakes, id, client->intake().asking() <= ipc::kThreads + ipc::kDevices);
+    HEDDLE_CHECK_OF(mistakes, id, client->intake().asking() <= ipc::kDevices);
     managed += client->managed() ? 1 : 0;
   }
   HEDDLE_CHECK_IN(mistakes, managed == roster.managed().size());
@@ -165,6 +165,7 @@ void Engine::handle() {
     if (Intake::is_gated(claim)) {
       client.hold_at_gate(claim);
     } else {
+      if (claim.fields.kind == wire::Kind::COMPLETION) presence.tell_gone(client, now);
       presence.take(client, claim);
     }
     if (client.intake().malformed() != malformed) {
@@ -224,7 +225,7 @@ void Engine::beat(core::TimeNs now) {
 
 void Engine::heartbeat(core::TimeNs now) {
   beat(now);
-  if (config_.gates) check_decisions(now);  // what a change of policy or terms let go
+  check_decisions(now);  // what a change of policy or terms let go
   devices.update_alone(roster.all().size(), now);
   policy.check_quarantine(now);
   policy.check_probation(now);

@@ -12,18 +12,18 @@ inline constexpr core::TimeNs kDrainNs = 2'000'000;
 
 class GateWatch {
  public:
-  GateWatch(bool on, const Roster& roster, const Reports& reports, Presence& presence)
-      : on_(on), roster_(roster), reports_(reports), presence_(presence) {}
+  GateWatch(const Roster& roster, const Reports& reports, Presence& presence)
+      : roster_(roster), reports_(reports), presence_(presence) {}
 
   // Claims are taken: launches at open gates change nobody's fate, so that they keep no one awake.
-  void begin() { news_ = !on_; }
+  void begin() { news_ = false; }
   void note(const Client& client, const Claim& claim) {
     if (!news_) news_ = !Intake::is_gated(claim) || !client.gates_open();
   }
   bool news() const { return news_; }  // since begin()
 
   // It is time to tell(), though no client wrote anything.
-  bool due(core::TimeNs now) const { return on_ && (!told_all_ || now >= told_at_ + kLookNs); }
+  bool due(core::TimeNs now) const { return !told_all_ || now >= told_at_ + kLookNs; }
   // Tells the core of each client's gates, as much as a turn has room for.
   void tell(core::TimeNs now);
   // When tell() is due next, with nobody to ring.
@@ -32,7 +32,6 @@ class GateWatch {
  private:
   static constexpr core::TimeNs kLookNs = 50'000;
 
-  const bool on_;
   const Roster& roster_;
   const Reports& reports_;
   Presence& presence_;

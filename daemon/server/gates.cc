@@ -43,6 +43,7 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
   const uint32_t ticket = ticket_of(claim);
   d.fresh.push_back(claim);
   d.fresh.back().fields.duration_us = std::max(predicted_us, 1.0F);
+  threads.add(d.fresh.back());
   d.newest = gate_later(d.newest, ticket);
   return true;
 }
@@ -123,7 +124,6 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   }
   if (d.open) return std::nullopt;  // it has not begun
   claim.source = Claim::Source::kAsk;
-  claim.fields.admission = wire::Admission::ASK;
   claim.fields.duration_us = 0;  // of a graph the core knows its pieces
   const bool whole = !stops_inside(claim);
   for (size_t k = 0; whole && k < d.waiting.size() && ticket_of(d.waiting[k]) == ticket; ++k) {
@@ -149,6 +149,7 @@ std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
     let(i, d.released);
     run(i, true);
   }
+  std::ranges::for_each(d.waiting, [this](const Claim& claim) { threads.goes(claim); });
   d.waiting.clear();
   d.recalled = 0;
   d.closing = false;
@@ -184,6 +185,8 @@ Claim GateQueue::pop(size_t i, core::TimeNs now) {
   Claim claim = d.waiting.front();
   d.waiting.pop_front();
   if (d.recalled > 0) --d.recalled;
+  threads.goes(claim);
+  claim.waiter = ipc::kThreads;
   d.told = gate_later(d.told, ticket_of(claim));
   d.told_until = now + core::to_ns(static_cast<double>(claim.fields.duration_us));
   claim.thread = thread_of(i);
@@ -290,7 +293,7 @@ void GateQueue::check_words(size_t i, uint32_t floor_before) {
 // is let go when the gates close, and whoever closes them waits for it.
 bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const {
   const Device& d = devices_[device];
-  if (!d.open) return d.has_let(ticket_of(claim));
+  if (!d.open || claim.waiter != ipc::kThreads) return d.open || d.has_let(ticket_of(claim));
   const bool stands = std::ranges::any_of(d.under_way, [&](const Claim& before) {
     return before.fields.stream == claim.fields.stream && ticket_of(before) != ticket_of(claim) &&
            !over(device, ticket_of(before));

@@ -1,5 +1,5 @@
-// Launches of one client that stand at gates on the GPU (ipc/gate.h): posted with a ticket, and not
-// asked for.
+// Launches of one client that have a ticket (ipc/gate.h): they stand at gates on the GPU, or their
+// thread waits.
 //
 // The core sees the oldest unit of each device as an ask, of a thread that no client has. Its grant
 // lets the tickets up to that one go, or more: as credit says, until the core closes the gates. So
@@ -19,6 +19,7 @@
 #include <array>
 #include <deque>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "daemon/server/intake.h"
@@ -26,13 +27,45 @@
 
 namespace heddle::server {
 
+// Threads of one client that wait for their tickets.
+class WaitingThreads {
+ public:
+  struct Went {
+    uint16_t thread;
+    uint32_t ticket;
+    size_t device;
+  };
+
+  bool any() const { return count_ > 0; }
+  void add(Claim& claim) {
+    if (!Intake::waits(claim)) return;
+    claim.waiter = claim.thread;
+    ++count_;
+  }
+  void goes(const Claim& claim) {
+    if (claim.waiter == ipc::kThreads) return;
+    --count_;
+    went_.push_back({claim.waiter, claim.fields.ask_seq, claim.fields.device});
+  }
+  // Since they were forgotten.
+  std::span<const Went> went() const { return went_; }
+  void forget() { went_.clear(); }
+
+ private:
+  std::vector<Went> went_;
+  size_t count_ = 0;
+};
+
 class GateQueue {
  public:
+  WaitingThreads threads;
+
   static constexpr size_t kMost = 4096;  // of a device: two turns' records
 
   explicit GateQueue(ipc::GatePage& page) : page_(page) {}
 
-  // A checked record of a launch at a gate, predicted to take so long. False: there are too many.
+  // A checked record of a launch with a ticket, predicted to take so long. False: there are too
+  // many.
   bool add(const Claim& claim, float predicted_us);
 
   // Reads what the GPU said since.

@@ -17,10 +17,6 @@ constexpr core::TimeNs kWaitMost = 5'000'000'000;
 
 bool is_launch(wire::Kind kind) { return kind <= wire::Kind::MEMSET; }
 
-bool ran_by_itself(wire::Admission admission) {
-  return admission >= wire::Admission::SELF_STARVED && admission <= wire::Admission::SELF_EXEMPT;
-}
-
 }  // namespace
 
 core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now) {
@@ -59,10 +55,10 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.kind = static_cast<core::LaunchKind>(f.kind);
   event.launch.admission = static_cast<core::Admission>(f.admission);
   event.launch.unmovable = f.unmovable;
-  const bool at_gate = core::is_gate(claim.thread);
+  const bool ticket = core::is_gate(claim.thread);
   event.launch.may_follow =
-      at_gate ? f.may_follow : std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
-  event.launch.unit_us = at_gate ? f.duration_us : 0;
+      ticket ? f.may_follow : std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
+  event.launch.unit_us = ticket && !waits(claim) ? f.duration_us : 0;
 }
 
 bool Intake::plausible(const Claim& claim) const {
@@ -73,9 +69,7 @@ bool Intake::plausible(const Claim& claim) const {
   const bool all_streams = f.kind == wire::Kind::COMPLETION || f.kind == wire::Kind::WAIT;
   if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;
   if (!(f.duration_us >= 0 && f.duration_us <= kDurationMaxUs)) return false;
-  if (claim.source == Claim::Source::kRecord || claim.source == Claim::Source::kRecall) return true;
-  return claim.seq != 0 && f.admission != wire::Admission::GATED && f.ask_seq == claim.seq &&
-         f.kind <= wire::Kind::GRAPH;
+  return true;
 }
 
 std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
@@ -150,11 +144,6 @@ void Intake::take_launch(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   Thread& thread = threads_[claim.thread];
   end_wait(thread);
-  if (f.admission == wire::Admission::ASK) {  // it was granted, and says what came of that
-    if (f.ask_seq == 0 || f.ask_seq != thread.granted || !f.unmovable) return;
-    fill_launch(emit(core::EventKind::kWithdrawn, claim), claim, known);
-    return;
-  }
   if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
   uint64_t& last = (*thread.posted)[f.stream];
   // Streams beyond the last slot share it, and threads a gate, so that their counts interleave.
@@ -165,14 +154,6 @@ void Intake::take_launch(const Claim& claim, bool known) {
   }
   last = f.stream_seq;
   newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
-  const bool gated = f.admission == wire::Admission::GATED;
-  if (!gated && f.ask_seq != 0 && f.ask_seq == thread.granted) {
-    // In flight since the grant. If the thread had stopped waiting, the two crossed.
-    if (!ran_by_itself(f.admission)) return;
-    fill_launch(emit(core::EventKind::kWithdrawn, claim), claim, known);
-    return;
-  }
-  if (!gated && f.ask_seq != 0 && f.ask_seq == thread.open) withdraw(claim);
   take_row(claim, false);
   fill_launch(emit(core::EventKind::kPosted, claim), claim, known);
 }
@@ -193,7 +174,6 @@ void Intake::take_ask(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   Thread& thread = threads_[claim.thread];
   end_wait(thread);
-  if (thread.open != 0) withdraw(claim);  // it asks anew, so it stopped waiting for the other
   newest_[f.stream] = std::max(newest_[f.stream], f.stream_seq);
   thread.open = claim.seq;
   ++asking_;
@@ -213,7 +193,6 @@ void Intake::withdraw(const Claim& claim) {
 
 void Intake::granted(uint16_t thread) {
   if (threads_[thread].open == 0) return;
-  threads_[thread].granted = threads_[thread].open;
   threads_[thread].open = 0;
   --asking_;
 }

@@ -21,14 +21,15 @@ namespace heddle::server {
 
 struct Claim {
   enum class Source : uint8_t {
-    kRecord,      // from the thread's ring
-    kAsk,         // from its ask slot
-    kWithdrawal,  // the ask slot says SELF
-    kRecall,      // from gates.h
+    kRecord,  // from the thread's ring
+    kAsk,     // these from gates.h
+    kWithdrawal,
+    kRecall,
   };
   Source source = Source::kRecord;
   uint16_t thread = 0;
-  uint32_t seq = 0;  // kAsk, kWithdrawal
+  uint16_t waiter = ipc::kThreads;  // the thread that waits for its ticket; kThreads: none
+  uint32_t seq = 0;                 // kAsk, kWithdrawal
   core::TimeNs at = 0;
   ipc::RecordFields fields{};
 };
@@ -60,25 +61,23 @@ class Intake {
     return claim.source != Claim::Source::kWithdrawal && claim.fields.device < devices_ &&
            gpu_of(claim) == kNoGpu;
   }
-  // A launch that stands at a gate on the GPU; as a record, it is no event (gates.h).
+  // A launch with a ticket; as a record, it is no event (gates.h).
   static bool is_gated(const Claim& claim) {
     return claim.source == Claim::Source::kRecord &&
-           claim.fields.admission == wire::Admission::GATED;
+           (claim.fields.admission == wire::Admission::GATED || waits(claim));
   }
+  // Its thread waits.
+  static bool waits(const Claim& claim) { return claim.fields.admission == wire::Admission::ASK; }
   // Nothing in it is beyond what there is.
   bool plausible(const Claim& claim) const;
   // Not of one unscheduled. At most three events, valid until the next call. `known` says whether
   // the kernel index was registered. Empty and malformed() one higher: the claim is impossible.
   std::span<const core::Event> take(const Claim& claim, bool known);
 
-  // The ask that the daemon owes an answer: 0 if the thread waits for none.
+  // The ticket that the core knows of and did not let go: 0 if there is none. Of a thread of
+  // gates.h.
   uint32_t open_ask(uint16_t thread) const { return threads_[thread].open; }
-  uint32_t asking() const { return asking_; }  // threads, and devices of gates.h
-  uint32_t asking_threads() const {
-    const auto asks = [](const Thread& thread) { return thread.open != 0; };
-    return asking_ - static_cast<uint32_t>(std::count_if(&threads_[ipc::kThreads],
-                                                         threads_.data() + threads_.size(), asks));
-  }
+  uint32_t asking() const { return asking_; }  // on so many devices there is one
   void granted(uint16_t thread);
 
   uint64_t malformed() const { return malformed_; }
@@ -86,9 +85,8 @@ class Intake {
 
  private:
   struct Thread {
-    uint32_t open = 0;             // ask that the core knows and did not grant
-    uint32_t granted = 0;          // the last one that it granted
-    uint8_t device = 0;            // of the open ask
+    uint32_t open = 0;             // of gates.h: ticket that the core knows and did not let go
+    uint8_t device = 0;            // of that
     uint8_t waits_on = 0;          // device of the synchronizing call that it is in,
     core::TimeNs waits_since = 0;  // and since when; 0: in none
     // Last sequence number per stream: a thread's own launches only ever go forward. Made with the
@@ -115,7 +113,7 @@ class Intake {
   const DeviceMap gpus_;
   std::array<Thread, ipc::kThreads + ipc::kDevices> threads_;  // with those of gates.h
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
-  uint32_t asking_ = 0;                           // threads with an open ask
+  uint32_t asking_ = 0;                           // threads with an open ticket
   uint32_t waiting_ = 0;                          // threads in a synchronizing call
   uint64_t malformed_ = 0;
   std::array<core::Event, 3> events_;

@@ -49,8 +49,7 @@ AttachMessage decode_attach(wire::Attach::Reader in) {
   out.label = cut(in.getLabel(), ipc::kLabelBytes);
   out.command = cut(in.getCommand(), ipc::kMessageBytes);
   out.priority = in.getPriority();
-  out.hints_by_device = in.getHintsByDevice();
-  out.gates = in.getGatePage() == ipc::kGatePageVersion;
+  out.streams_wait = in.getStreamsWait();
   out.driver_version = in.getDriverVersion();
   out.device_count = std::clamp(in.getDeviceCount(), 1u, ipc::kDevices);
   out.sm_count = std::min(in.getSmCount(), 4096u);

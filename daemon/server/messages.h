@@ -40,8 +40,7 @@ struct AttachMessage {
   std::string memory;
   std::string run;
   bool mps_memory_limit = false;
-  bool hints_by_device = false;
-  bool gates = false;
+  bool streams_wait = false;
   core::ChannelMax channel_max{};
   bool counts_memory = false;  // it says what its devices have
   Clocks clocks;

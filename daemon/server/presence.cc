@@ -136,14 +136,27 @@ bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
   }
   for (bool any = true; std::exchange(any, false);) {
     for (Client* client : clients) {
-      while (const auto claim = client->next_at_gate(now)) {
-        take(*client, *claim);
+      while (tell_next(*client, now)) {
         any = true;
         if (++told == kMost) return false;
       }
     }
   }
   return true;
+}
+
+bool Presence::tell_next(Client& client, core::TimeNs now) {
+  const auto claim = client.next_at_gate(now);
+  stepper_.note_granted(client);
+  if (claim) take(client, *claim);
+  return claim.has_value();
+}
+
+void Presence::tell_gone(Client& client, core::TimeNs now) {
+  client.look_at_gates();
+  for (uint32_t told = 0; client.any_thread_waits() && told < ipc::kThreads; ++told) {
+    if (!tell_next(client, now)) return;
+  }
 }
 
 bool Presence::tell_stops(const std::vector<Client*>& clients, core::TimeNs now) {

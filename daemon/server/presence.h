@@ -37,6 +37,8 @@ class Presence {
   // And of the oldest launch at each gate: a grant of one client may make the next launch of
   // another the oldest. False: there is more than fits a turn.
   bool tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
+  // Before it hears of work that is done: what a thread launched once its ticket went is that work.
+  void tell_gone(Client& client, core::TimeNs now);
   // What their shims say of stops; true: there is something new.
   bool tell_stops(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const KernelMessage& message, core::TimeNs now);
@@ -47,7 +49,8 @@ class Presence {
 
  private:
   bool has_room(const Client& client, uint32_t index);  // for another kernel
-  void tell(const Client& client, core::Event event);   // on each GPU that it is known on
+  bool tell_next(Client& client, core::TimeNs now);
+  void tell(const Client& client, core::Event event);  // on each GPU that it is known on
 
   Devices& devices_;
   Stepper& stepper_;

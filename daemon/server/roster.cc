@@ -20,15 +20,13 @@ void Roster::drop(Client& client) {
 
 // Of a turn each user has as much as any other, and of that each of his clients.
 void Roster::share_turn() {
-  constexpr uint32_t kAsks = 512;        // each is looked at for each decision
   constexpr uint32_t kRecordsLeast = 4;  // less is not worth the look
   std::unordered_map<uid_t, uint32_t> clients_of;
   for (const Client* client : managed_) ++clients_of[client->identity().uid];
   for (Client* client : managed_) {
     const auto sharers =
         static_cast<uint32_t>(clients_of.size()) * clients_of[client->identity().uid];
-    client->set_share({std::max(Client::kRecordsPerTurn / sharers, kRecordsLeast),
-                       std::clamp(kAsks / sharers, 1u, ipc::kThreads)});
+    client->set_share(std::max(Client::kRecordsPerTurn / sharers, kRecordsLeast));
   }
 }
 

@@ -30,13 +30,13 @@ Clocks clocks_now() {
 }
 
 // "": its launches may wait on the GPU.
-const char* why_it_asks(const AttachMessage& message, const Config& config,
-                        const Identity& identity) {
+const char* why_threads_wait(const AttachMessage& message, const Config& config,
+                             const Identity& identity) {
   if (!config.gates) return "[daemon] gates is false";
   if (identity.terms.fail_closed) return "its rule has it fail closed";
   if (!identity.sm_set.empty()) return "it keeps to some of the SMs";
-  if (!message.gates)
-    return "its shim has no gates: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1, an old driver or shim";
+  if (!message.streams_wait)
+    return "its streams cannot wait: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
   return "";
 }
 
@@ -185,7 +185,6 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.memory_asked = message.memory;
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
-  identity.hints_by_device = message.hints_by_device;
   identity.counts_memory = message.counts_memory;
   identity.tells_clock = message.clocks.monotonic_ns != 0;
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
@@ -207,8 +206,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     identity.sm_set = ipc::groups_of(*range, message.sm_groups);
     identity.sms = ipc::sms_of(identity.sm_set, message.sm_groups);
   }
-  identity.asks_because = why_it_asks(message, config_, identity);
-  identity.gates = identity.asks_because.empty();
+  identity.threads_wait_because = why_threads_wait(message, config_, identity);
+  identity.gates = identity.threads_wait_because.empty();
   // Time-sliced an SM set keeps nobody's SMs free.
   if (mode_of(identity, config_.gpu_mode, mps_.watch().state()) != GpuMode::kTimeslice) {
     identity.has_sets = true;

@@ -14,7 +14,7 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
                     there);  // a core decides of those only whom it was told of
     if (!there) [[unlikely]]
       continue;
-    if (client->apply(decision)) granted_.emplace_back(client, decision.thread);
+    if (client->apply(decision)) granted_.push_back(client);
   }
   if (likely == nullptr) wake_granted();
 }
@@ -23,7 +23,7 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
 void Stepper::wake_granted() {
   if (granted_.empty()) return;
   ipc::slot_fence();
-  for (const auto& [client, thread] : granted_) client->wake(thread);
+  for (Client* client : granted_) client->wake();
   granted_.clear();
 }
 

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "daemon/core/scheduler.h"
@@ -29,7 +28,10 @@ class Stepper {
   void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
   // A launch on a device that nobody schedules.
   void let_through(Client& client, const Claim& claim) {
-    if (client.let_through(claim)) granted_.emplace_back(&client, claim.thread);
+    if (client.let_through(claim)) granted_.push_back(&client);
+  }
+  void note_granted(Client& client) {
+    if (client.any_to_wake()) granted_.push_back(&client);
   }
   void wake_granted();
 
@@ -40,7 +42,7 @@ class Stepper {
  private:
   const Roster& roster_;
   Mistakes& mistakes_;
-  std::vector<std::pair<Client*, uint16_t>> granted_;  // since whoever sleeps was woken last
+  std::vector<Client*> granted_;  // since whoever sleeps was woken last
   trace::Recorder* recorder_ = nullptr;
 };
 

@@ -117,7 +117,7 @@ void VirtualMachine::tend_gates(size_t client) {
   ++c.asks;
   Event e = gate_event(EventKind::kAsked, oldest);
   e.launch.thread = core::kGateThreads;
-  e.launch.admission = core::Admission::kAsk;
+  e.launch.admission = core::Admission::kGated;
   if (oldest.pieces == 1) e.launch.unit_us = static_cast<float>(c.gates.unit_us(oldest.unit));
   feed(e);
 }

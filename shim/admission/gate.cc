@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ipc/slot.h"
 #include "ipc/socket.h"
 #include "shim/admission/rows.h"
 #include "shim/evidence/watch.h"
@@ -16,21 +17,8 @@ using wire::Admission;
 // A windowed client marks its work this many times a window.
 constexpr int64_t kMarksPerWindow = 4;
 
-// A waiter asks about its own work at this pace, awake and asleep; without any it sleeps longer.
-// Measured on an H200: a thread that spins on the query is late by half a millisecond and
-// more one time in twenty; one that looks every 20 µs sees 99 of 100 within 26.
-constexpr int64_t kPollNs = 20'000;
-// The first time sooner: what ran before the ask is often over, and its marker then is, too.
-constexpr int64_t kFirstPollNs = 4'000;
-constexpr int64_t kNapBusyNs = 60'000;
-constexpr int64_t kNapIdleNs = 2'000'000;
-
 // How often a fail-closed launch looks for a daemon.
 constexpr int64_t kAwaitNs = 5'000'000;
-constexpr int64_t kForeverNs = INT64_MAX / 2;
-
-// A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
-constexpr double kStarvedShare = 0.9;
 
 // Kernels that ran on the whole device after an SM set refused them.
 constinit KernelSet unmovable;
@@ -52,14 +40,14 @@ void begin_detours(StreamSlot& stream) {
   any_detours.store(true, std::memory_order_seq_cst);
 }
 
+}  // namespace
+
+constinit KernelSet unraised;
+
 bool is_stale(const ipc::ControlMemory& control, int64_t now) {
   const int64_t beat = control.header.heartbeat_ns.load(std::memory_order_relaxed);
   return beat != 0 && now - beat > ipc::kHeartbeatStaleNs;
 }
-
-}  // namespace
-
-constinit KernelSet unraised;
 
 int64_t starvation_ns(const ipc::ControlMemory& control) {
   constexpr uint32_t kStarvationMs = 1000;  // unless the daemon says otherwise
@@ -178,13 +166,18 @@ bool Turn::wants_measure(uint32_t count) const {
 }
 
 void Turn::admit(const Launch& launch) {
-  const Admission admission = decide(launch);
-  if (admission == Admission::ASK) [[unlikely]]
-    return ask(launch);
-  post(admission, launch);
+  Admission admission = decide(launch);
+  if (admission == Admission::ASK && window_us_ != ipc::kWindowGate) [[unlikely]]
+    admission = await_window(launch);
+  if (admission == Admission::ASK) [[unlikely]] {
+    wait_at_ticket(launch);
+    if (in_) go_from_ticket(launch);
+  } else {
+    post(admission, launch);
+  }
 }
 
-// How the launch may go without asking; ASK: it may not.
+// How the launch may go without waiting; ASK: it may not.
 [[gnu::hot]] Admission Turn::decide(const Launch& launch) {
   kernel_ = kernel_of(in_, launch.handle, launch.shape, launch.graph);
   const ipc::ControlMemory& control = in_.control();
@@ -223,15 +216,15 @@ void Turn::admit(const Launch& launch) {
     return Admission::LEASE;
   }
   if (stream_->signals.load(std::memory_order_relaxed) || is_spared(*stream_)) return exempt();
-  // It can be recalled: before a window, whose launches cannot, and before credit.
-  if (in_.session().gates != nullptr && stand_at_gate(launch)) return Admission::GATED;
+  // It can be recalled: before a window, whose launches cannot.
+  if (stand_at_gate(launch)) return Admission::GATED;
   if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
     return Admission::WINDOW;
   }
-  return window_us_ == ipc::kWindowGate && use_credit(launch) ? Admission::CREDIT : Admission::ASK;
+  return Admission::ASK;
 }
 
-// Where the launch runs unless a grant says otherwise.
+// Where the launch runs unless the daemon says otherwise.
 ipc::SmSet Turn::sized_set(const Launch& launch) const {
   const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
   const ipc::SmSet all(window.sm_set.load(std::memory_order_relaxed));
@@ -275,19 +268,6 @@ bool Turn::in_free_stream() {
   return busy < most;
 }
 
-// What cannot move asks, unless the credit is for where it runs anyhow.
-bool Turn::use_credit(const Launch& launch) {
-  Credit& credit = in_.thread().credit[stream_->device];
-  if (credit.us < predicted_us_ || credit.epoch != epoch_ ||
-      (credit.sm_set != sm_set_ && !can_move(launch))) {
-    return false;
-  }
-  credit.us -= predicted_us_;
-  priority_ = credit.priority;
-  if (special_.size.get() == 0) sm_set_ = credit.sm_set;
-  return true;
-}
-
 void Turn::take_number() {
   before_ = stream_->kernel.load(std::memory_order_relaxed);
   reach_ = shim::take_number(in_.thread(), *stream_, kernel_.index, predicted_us_);
@@ -303,12 +283,16 @@ ipc::RecordFields Turn::record(Admission admission) {
   return fields;
 }
 
+// The client's or the kernel's.
+[[gnu::always_inline]] inline void Turn::take_priority() {
+  priority_ =
+      special_.raised
+          ? special_.launch_priority
+          : in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
+}
+
 [[gnu::hot]] void Turn::post(Admission admission, const Launch& launch) {
-  if (admission == Admission::LEASE || admission == Admission::WINDOW || gated_) {
-    priority_ =
-        in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
-    if (special_.raised) priority_ = special_.launch_priority;
-  }
+  if (admission == Admission::LEASE || admission == Admission::WINDOW || gated_) take_priority();
   if (reach_.seq == 0) take_number();
   place(launch);
   ipc::RecordFields fields = record(admission);
@@ -321,6 +305,8 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (gated_) [[unlikely]] {
     fields.may_follow = twin_.gates;
+    fields.unmovable = true;
+    in_.count(Admission::ASK);
     return post_gated(fields);
   }
   in_.post(fields);
@@ -330,98 +316,25 @@ ipc::RecordFields Turn::record(Admission admission) {
 // Asks for no room, and takes it all the same. Others may wait for it, and for what is before it:
 // of a collective that has its turn first; what waits for a signal may be what keeps it from that.
 Admission Turn::exempt() {
-  if (GateBook* const gates = in_.session().gates) {
-    const bool behind_gate = newest_gate(*gates, *stream_) != 0;
-    if (behind_gate) put_last_word(*stream_, ref_, end_unit(gates, *stream_, in_.thread().unit));
-    if (quiet_) await_release(in_, stream_->device);
-    if (quiet_ || behind_gate || stream_->signals.load()) let_posted_go(*gates);
-  }
+  GateBook& gates = *in_.session().gates;
+  const bool behind_gate = newest_gate(gates, *stream_) != 0;
+  if (behind_gate) put_last_word(*stream_, ref_, end_unit(gates, *stream_, in_.thread().unit));
+  if (quiet_) await_release(in_, stream_->device);
+  if (quiet_ || behind_gate || stream_->signals.load()) let_posted_go(gates);
   in_.thread().room_us -= predicted_us_;
   return Admission::SELF_EXEMPT;
 }
 
-void Turn::ask(const Launch& launch) {
-  if (!fails_closed() && is_stale(in_.control(), now_ns())) {
-    return post(Admission::SELF_STALE, launch);
-  }
-  ThreadSlot& thread = in_.thread();
-  // What runs before this launch is what the daemon waits to hear about.
-  place_marker(in_, *stream_, ref_);
-  if (++thread.ask_seq == 0) ++thread.ask_seq;
-  ask_seq_ = thread.ask_seq;
-  thread.credit[stream_->device] = {};
-  thread.unit = {};
-  if (reach_.seq == 0) take_number();
-  telling.stop();
-  ipc::RecordFields fields = record(Admission::ASK);
-  fields.unmovable = !can_move(launch);
-  ipc::ThreadBlock& block = in_.block();
-  ipc::slot_ask(block, ask_seq_, [&](std::byte* slot) { ipc::build_record(slot, fields); });
-  in_.ring(ipc::kWakeOnAsk);
-  const int64_t asked_ns = at_ns_;
-  const Admission admission = wait(ask_seq_);
-  // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
-  // the time: that one may be waiting for this very launch, so that its stream is not held until
-  // that call is over.
-  const auto waited_ns = static_cast<double>(now_ns() - asked_ns);
-  if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
-      anyone_blocked(asked_ns)) {
-    stream_->spared_ns.store(asked_ns, std::memory_order_relaxed);
-  }
-  if (admission == Admission::ASK) {
-    use_grant(ipc::slot_grant(in_.grant()));
-    ipc::slot_close(block, ask_seq_);
-    in_.count(admission);
-    place(launch);
-    if (fields.unmovable || sm_set_.empty() || is_placed()) return;
-    fields.unmovable = true;  // after all: its twin is yet to be made, or its lane rests
-    in_.post(fields);
+// Where and how the daemon says, or as any launch of the client if it said nothing.
+void Turn::go_from_ticket(const Launch& launch) {
+  if (ipc::slot_granted(in_.grant(), ask_seq_)) {
+    const ipc::Grant grant = ipc::slot_grant(in_.grant());
+    priority_ = grant.launch_priority;
+    sm_set_ = grant.sm_set;
   } else {
-    ipc::slot_withdraw(block, ask_seq_);
-    if (admission == Admission::SELF_STALE && fails_closed()) return in_.leave();
-    post(admission, launch);
+    take_priority();
   }
-}
-
-void Turn::use_grant(const ipc::Grant& grant) {
-  in_.thread().credit[stream_->device] = {static_cast<float>(grant.credit_us), grant.epoch,
-                                          grant.launch_priority, grant.sm_set};
-  priority_ = grant.launch_priority;
-  sm_set_ = grant.sm_set;
-}
-
-// Waits until the ask is granted, or must not be waited for any longer; says which.
-Admission Turn::wait(uint32_t seq) {
-  const ipc::ControlMemory::Header& header = in_.control().header;
-  const ipc::GrantSlot& grant = in_.grant();
-  const int64_t start = now_ns();
-  const int64_t bound_ns = fails_closed() ? kForeverNs : starvation_ns(in_.control());
-  const int64_t spin_until =
-      start + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
-  int64_t next_poll = start + kFirstPollNs;
-  bool busy = true;
-  for (;;) {
-    for (int i = 0; i < 16; ++i) {
-      if (ipc::slot_granted(grant, seq)) return Admission::ASK;
-      __builtin_ia32_pause();
-    }
-    const int64_t now = now_ns();
-    if (in_.session().detached.load(std::memory_order_relaxed)) return Admission::SELF_STALE;
-    if (header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
-    if (now - start >= bound_ns) return Admission::SELF_STARVED;
-    if (!fails_closed() && is_stale(in_.control(), now)) return Admission::SELF_STALE;
-    if (now >= next_poll) {
-      busy = poll_all(in_);
-      next_poll = now + kPollNs;
-    }
-    if (now < spin_until) continue;
-    HEDDLE_FAULT_POINT("gate: about to sleep");
-    ipc::slot_sleep(in_.block(), grant, seq, [&](uint32_t seen) {
-      if (in_.session().detached.load(std::memory_order_seq_cst)) return;
-      const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
-      ipc::futex_wait(&grant.granted, seen, std::min(nap, start + bound_ns - now));
-    });
-  }
+  place(launch);
 }
 
 [[gnu::hot]] CUresult Turn::launched(CUresult result) {
@@ -478,9 +391,7 @@ bool Turn::wants_marker() {
   if (window_us_ == ipc::kWindowLease || gated_) {
     return worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
   }
-  if (window_us_ == ipc::kWindowGate) {
-    return in_.thread().credit[stream_->device].us < predicted_us_;  // the grant is used up
-  }
+  if (window_us_ == ipc::kWindowGate) return true;
   return (stream_->posted_ns.load(std::memory_order_relaxed) -
           stream_->marked_ns.load(std::memory_order_relaxed)) *
              kMarksPerWindow >=

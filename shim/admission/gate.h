@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "ipc/kernel_id.h"
-#include "ipc/slot.h"
 #include "shim/admission/kernels.h"
 #include "shim/admission/post.h"
 #include "shim/evidence/completion.h"
@@ -56,6 +55,7 @@ bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t
 
 // The longest that a launch may be held, whatever a policy says.
 int64_t starvation_ns(const ipc::ControlMemory& control);
+bool is_stale(const ipc::ControlMemory& control, int64_t now);  // the daemon is gone, or stopped
 
 class Turn {
  public:
@@ -96,7 +96,6 @@ class Turn {
   bool in_free_stream();
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
-  bool use_credit(const Launch& launch);
   bool may_stand_at_gate(const Launch& launch);
   bool stand_at_gate(const Launch& launch);
   bool must_wait(const GateBook& gates);
@@ -109,9 +108,11 @@ class Turn {
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
-  void ask(const Launch& launch);
-  wire::Admission wait(uint32_t seq);
-  void use_grant(const ipc::Grant& grant);
+  wire::Admission await_window(const Launch& launch);
+  void wait_at_ticket(const Launch& launch);
+  void go_from_ticket(const Launch& launch);
+  wire::Admission await_ticket();
+  void take_priority();
   ipc::RecordFields record(wire::Admission admission);
   void take_number();
   bool wants_measure(uint32_t count) const;
@@ -134,7 +135,7 @@ class Turn {
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   Reach reach_{};
-  uint32_t ask_seq_ = 0;  // or ticket
+  uint32_t ask_seq_ = 0;  // its ticket
   int priority_ = 0;
   ipc::SmSet sm_set_;
   ipc::Special special_;

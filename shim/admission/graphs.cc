@@ -11,10 +11,10 @@ namespace heddle::shim {
 void Turn::choose_twin(const Launch& launch) {
   if (quiet_ || stands_inside_) return;
   const auto exec = static_cast<CUgraphExec>(launch.handle);
-  const GateBook* const gates = in_.session().gates;
+  const GateBook& gates = *in_.session().gates;
   if ((!sm_set_.empty() || priority_ != 0) && has_lanes(*stream_)) {
     twin_ = twin_of(exec, stream_->device, {sm_set_, priority_});
-  } else if (gates != nullptr && !gates->left.load(std::memory_order_relaxed) &&
+  } else if (gates.on_gpu && !gates.left.load(std::memory_order_relaxed) &&
              window_us_ != ipc::kWindowLease && is_long_graph()) {
     want_twin(exec, stream_->device, gates_inside());
   }
@@ -29,7 +29,7 @@ void Turn::twin_refused(CUgraphExec exec) {
 }
 
 // A long graph beside somebody else is launched as a twin with gates inside, or whole if it has no
-// place for any. Until that is known it asks.
+// place for any. Until that is known its thread waits.
 bool Turn::choose_gates_inside(const Launch& launch) {
   stands_inside_ = (gates_wanted_ & ipc::kGatesInside) != 0 && is_long_graph();
   if (!stands_inside_) return true;

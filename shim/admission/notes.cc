@@ -21,9 +21,9 @@ void note_stream_wait(StreamRef ref) {
   StreamSlot* stream = nullptr;
   uint64_t ended = 0;
   if (Inside in; in && !anything_captures()) {
-    GateBook* const gates = in.session().gates;
-    stream = gates != nullptr ? known_stream(in.thread(), ref) : nullptr;
-    if (stream == nullptr || newest_gate(*gates, *stream) == 0) return;
+    GateBook& gates = *in.session().gates;
+    stream = known_stream(in.thread(), ref);
+    if (stream == nullptr || newest_gate(gates, *stream) == 0) return;
     add_beside_units(gates, stream->device);
     ended = end_unit(gates, *stream, in.thread().unit);
   }
@@ -42,7 +42,7 @@ Activity::Activity(StreamRef ref, wire::Kind kind) {
   fields.kind = kind;
   fields.device = static_cast<uint8_t>(stream.device);
   in.post(fields);
-  add_beside_units(in.session().gates, stream.device);
+  add_beside_units(*in.session().gates, stream.device);
   if (stream.detoured.load(std::memory_order_relaxed)) turn_.emplace(stream.turn);
 }
 

@@ -162,8 +162,8 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
-    if (slot != nullptr && has_device(*slot)) add_beside_units(in.session().gates, slot->device);
-    if (slot != nullptr) ended = end_unit(in.session().gates, *slot, in.thread().unit);
+    if (slot != nullptr && has_device(*slot)) add_beside_units(*in.session().gates, slot->device);
+    if (slot != nullptr) ended = end_unit(*in.session().gates, *slot, in.thread().unit);
     if (slot != nullptr && shares_events()) [[unlikely]] {
       put_last_word(*slot, stream, std::exchange(ended, 0));
       await_release(in, slot->device);
@@ -184,7 +184,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
 ImplicitWait::ImplicitWait() {
   if (!is_initialized()) return;
   Inside in;
-  if (!in || in.session().gates == nullptr || anything_captures()) return;
+  if (!in || !in.session().gates->on_gpu || anything_captures()) return;
   StreamSlot& slot = stream_slot(in, {nullptr, false});
   if (!has_device(slot)) return;
   slot_ = &slot;

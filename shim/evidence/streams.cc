@@ -140,8 +140,7 @@ bool is_blocking(CUstream stream) {
 // those at gates. The numbers of the slot's next stream are above theirs.
 void post_end(Inside& in, const StreamSlot& slot) {
   if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
-  const GateBook* const gates = in.session().gates;
-  if (gates != nullptr && newest_gate(*gates, slot) != 0) return;
+  if (newest_gate(*in.session().gates, slot) != 0) return;
   ipc::RecordFields fields;
   fields.at_ns = static_cast<uint64_t>(now_ns());
   fields.stream_seq = slot.posted.load(std::memory_order_relaxed);

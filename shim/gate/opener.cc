@@ -29,7 +29,7 @@ void* run(void*) {
 
 void look(GateBook& book, int64_t now_ns) {
   ipc::GatePage* const page = book.page.load(std::memory_order_acquire);
-  if (page == nullptr) return;
+  if (page == nullptr || !book.on_gpu) return;
   const int64_t beat = std::max(book.since_ns, page->heartbeat_ns.load(std::memory_order_relaxed));
   const bool over = book.detached.load(std::memory_order_relaxed);
   const bool opens = over || now_ns - beat > ipc::kHeartbeatStaleNs;
@@ -41,8 +41,6 @@ void look(GateBook& book, int64_t now_ns) {
       ipc::gate_open_floor(floor, word, page->running[device], book.posted[device]);
     } else if (closes) {
       ipc::gate_close_floor(floor, word, page->running[device], book.posted[device]);
-    } else {
-      ipc::gate_follow(floor, book.posted[device]);
     }
   }
 }
@@ -53,7 +51,7 @@ constinit GateBook gate_books[kGatePages];
 
 bool start_opener() { return started = started || start_thread("heddle-opener", run) == 0; }
 
-GateBook* keep_gates(int descriptor, int64_t now_ns) {
+GateBook* keep_gates(int descriptor, int64_t now_ns, bool on_gpu) {
   GateBook* const book = std::find_if(std::begin(gate_books), std::end(gate_books), [](auto& b) {
     return b.page.load(std::memory_order_relaxed) == nullptr;
   });
@@ -67,6 +65,7 @@ GateBook* keep_gates(int descriptor, int64_t now_ns) {
   if (memory == MAP_FAILED) return nullptr;
   madvise(memory, sizeof(ipc::GatePage), MADV_DONTFORK);
   book->since_ns = now_ns;
+  book->on_gpu = on_gpu;
   book->page.store(static_cast<ipc::GatePage*>(memory), std::memory_order_release);
   return book;
 }
@@ -79,13 +78,18 @@ void leave_gates(GateBook* book) {
 }
 
 void let_posted_go(GateBook& book) {
+  if (!book.on_gpu) return;
   ipc::GatePage* const page = book.page.load(std::memory_order_acquire);
-  for (size_t device = 0; device < ipc::kDevices; ++device) {
+  for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
     const uint32_t posted = book.posted[device].load(std::memory_order_seq_cst);
-    std::atomic<uint32_t>& floor = page->floor[device];
-    if (ipc::gate_lets(floor.load(std::memory_order_seq_cst), posted)) continue;
-    ipc::gate_floor(floor, page->word[device], page->running[device], posted);
+    if (ipc::gate_lets(page->floor[device].load(std::memory_order_seq_cst), posted)) continue;
+    let_ticket_go(book, device, posted);
   }
+}
+
+void let_ticket_go(GateBook& book, int device, uint32_t ticket) {
+  ipc::GatePage& page = *book.page.load(std::memory_order_acquire);
+  ipc::gate_floor(page.floor[device], page.word[device], page.running[device], ticket);
 }
 
 void let_all_posted_go() {

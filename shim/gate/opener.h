@@ -17,8 +17,8 @@
 
 namespace heddle::shim {
 
-// Sessions of a process that may have gates; launches of later ones ask.
-inline constexpr size_t kGatePages = 64;
+// Sessions that a process may have; after so many it stays unmanaged.
+inline constexpr size_t kGatePages = 256;
 
 // All that takes a place in the queues of a device so far, and that before each of its newest units
 // (unit.h).
@@ -27,9 +27,10 @@ struct Sums {
   std::atomic<uint64_t> before[ipc::kGateUnits]{};  // by ticket % kGateUnits
 };
 
-// What the shim keeps of one session's gates.
+// What the shim keeps of one session's tickets.
 struct GateBook {
   std::atomic<ipc::GatePage*> page{nullptr};      // set last
+  bool on_gpu = false;                            // streams may wait; constant with the page
   std::atomic<CUdeviceptr> at{0};                 // where it is on the GPU; 0: not registered
   Spin registering;                               // only ever tried
   std::atomic<CUcontext> context{nullptr};        // where it is registered, and ends with
@@ -42,19 +43,21 @@ struct GateBook {
   int64_t since_ns = 0;
 };
 extern constinit GateBook gate_books[kGatePages];
-// A session had gates.
+// There was a session.
 inline bool any_gates() { return gate_books[0].page.load(std::memory_order_relaxed) != nullptr; }
 
-// Both are called by the helper thread. Before a page is kept; false: the process has no gates.
+// Both are called by the helper thread. Before a page is kept; false: no stream may wait.
 bool start_opener();
-// Keeps the page that came with a session; nullptr if none came, or
-// there are too many.
-GateBook* keep_gates(int descriptor, int64_t now_ns);
+// Keeps the page that came with a session; nullptr if none came, or there are too many. `on_gpu`:
+// streams may wait.
+GateBook* keep_gates(int descriptor, int64_t now_ns, bool on_gpu);
 
 // By any thread: the session is over. nullptr: it has none.
 void leave_gates(GateBook* book);
 // By any thread: others may wait for what is posted by now. It goes, whatever the daemon says.
 void let_posted_go(GateBook& book);
+// The same up to that ticket.
+void let_ticket_go(GateBook& book, int device, uint32_t ticket);
 // The same of all sessions, by a thread that may be in none.
 void let_all_posted_go();
 

@@ -14,6 +14,9 @@ constexpr auto kAlreadyRegistered = static_cast<CUresult>(712);
 // Units that the GPU tells of together with a gate; others with a later one.
 constexpr unsigned kToldMost = 16;
 
+// Tickets until the floor is looked at: far fewer than ipc::kGateAhead.
+constexpr uint32_t kFollows = 1u << 20;
+
 // The driver took a gate alone, which it refused together with a write.
 constinit std::atomic<bool> only_waits{false};
 
@@ -143,10 +146,7 @@ CUdeviceptr page_at(GateBook& book, int device) {
   return at != kRefused ? at : 0;
 }
 
-GateTicket take_ticket(GateBook& book, int device) {
-  if (book.left.load(std::memory_order_relaxed)) return {};
-  const CUdeviceptr at = page_at(book, device);
-  if (at == 0) return {};
+uint32_t draw_ticket(GateBook& book, int device) {
   Sums& sums = book.sums[device];
   uint32_t ticket = 0;
   while (ticket == 0) {  // 0 is nobody's
@@ -154,7 +154,16 @@ GateTicket take_ticket(GateBook& book, int device) {
     sums.before[ticket % ipc::kGateUnits].store(sums.all.load(std::memory_order_relaxed),
                                                 std::memory_order_relaxed);
   }
-  return {at + word_of(device), ticket};
+  if (ticket % kFollows == 0) {
+    ipc::gate_follow(book.page.load(std::memory_order_relaxed)->floor[device], book.posted[device]);
+  }
+  return ticket;
+}
+
+GateTicket take_ticket(GateBook& book, int device) {
+  if (book.left.load(std::memory_order_relaxed)) return {};
+  const CUdeviceptr at = page_at(book, device);
+  return at != 0 ? GateTicket{at + word_of(device), draw_ticket(book, device)} : GateTicket{};
 }
 
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {

@@ -16,13 +16,15 @@ struct GateTicket {
   uint32_t number = 0;
 };
 
-// Of the next unit on the device, in whatever stream. Without a ticket the launch asks.
+// Of the next unit on the device, in whatever stream.
+uint32_t draw_ticket(GateBook& book, int device);
+// The same for a gate; without the page on the GPU there is none.
 GateTicket take_ticket(GateBook& book, int device);
 
 // Puts a gate behind all that the stream has. When that is done the GPU says so of the unit that
 // had the stream's gate before, and of units in streams that it is ordered behind without a word of
-// the program's. The gate's ticket; 0: there is none, and the launch asks. So it
-// does in a stream of another context than the page is registered in, unless that is a primary one.
+// the program's. The gate's ticket; 0: there is none, and the thread waits. So it does in a stream
+// of another context than the page is registered in, unless that is a primary one.
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref);
 
 // The ticket of the newest gate in the stream; 0: it has none of that book.

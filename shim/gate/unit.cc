@@ -11,8 +11,8 @@ constexpr uint32_t kAheadUs = 5'000;
 // The driver's queue of a stream ends at 1 020 entries. There it makes the thread wait, and other
 // threads' allocations with it. A launch, copy or event takes one, and a gate two.
 constexpr uint32_t kEntriesAhead = 400;
-constexpr uint32_t kUnitsAhead = 200;
-static_assert(kUnitsAhead < ipc::kGateUnits, "each has its word");
+constexpr uint32_t kUnitsAhead = 190;
+static_assert(kUnitsAhead + ipc::kThreads < ipc::kGateUnits, "each has its word");
 constexpr int64_t kNapNs = 200'000;
 
 // A sum in one word: entries, and their predicted time in 16ths of a microsecond. Both go round,
@@ -43,18 +43,18 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us) {
   book.sums[device].all.fetch_add(sum_of(us), std::memory_order_relaxed);
 }
 
-uint64_t end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit) {
+uint64_t end_unit(const GateBook& book, const StreamSlot& stream, Unit& unit) {
   const uint64_t gate = stream.gate.load(std::memory_order_relaxed);
   const auto ticket = static_cast<uint32_t>(gate);
-  if (book == nullptr || ticket == 0 || !takes_launches(*book, stream, ticket)) return 0;
+  if (ticket == 0 || !takes_launches(book, stream, ticket)) return 0;
   const bool own = unit.stream == &stream && unit.ticket == ticket;
   if (own) unit = {};
-  const bool last = own || book->posted[stream.device].load(std::memory_order_relaxed) != ticket;
+  const bool last = own || book.posted[stream.device].load(std::memory_order_relaxed) != ticket;
   return last ? gate : 0;
 }
 
-void add_beside_units(GateBook* book, int device) {
-  if (book != nullptr) book->sums[device].all.fetch_add(sum_of(0), std::memory_order_relaxed);
+void add_beside_units(GateBook& book, int device) {
+  book.sums[device].all.fetch_add(sum_of(0), std::memory_order_relaxed);
 }
 
 bool is_released(const GateBook& book, int device, uint32_t ticket) {

@@ -22,10 +22,10 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us);
 // The program will wait for what the stream has. The stream's newest gate if no launch follows in
 // its unit, which ends here if it is this thread's: put_last_word() is due behind what the program
 // waits for. Else 0.
-uint64_t end_unit(const GateBook* book, const StreamSlot& stream, Unit& unit);
+uint64_t end_unit(const GateBook& book, const StreamSlot& stream, Unit& unit);
 
-// Something else that takes a place in the driver's queue: a copy, an event. nullptr: no gates.
-void add_beside_units(GateBook* book, int device);
+// Something else that takes a place in the driver's queue: a copy, an event.
+void add_beside_units(GateBook& book, int device);
 
 // The daemon let that ticket go.
 bool is_released(const GateBook& book, int device, uint32_t ticket);

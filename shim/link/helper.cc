@@ -111,9 +111,8 @@ size_t size_of(int fd) {
   return fd >= 0 && fstat(fd, &file) == 0 ? static_cast<size_t>(file.st_size) : 0;
 }
 
-// `least` of its bytes must be there.
-void* map(int fd, size_t least, size_t bytes, int protection) {
-  if (size_of(fd) < least) return nullptr;
+void* map(int fd, size_t bytes, int protection) {
+  if (size_of(fd) < bytes) return nullptr;
   void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return nullptr;
   madvise(memory, bytes, MADV_DONTFORK);  // a child has no business in it
@@ -177,14 +176,14 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   const ssize_t size =
       ipc::receive_packet(session.socket, std::as_writable_bytes(std::span(&answer, 1)), fds);
   if (size == static_cast<ssize_t>(sizeof answer) && same_protocol(answer) && answer.managed != 0) {
-    session.control = static_cast<const ipc::ControlMemory*>(
-        map(fds[0], ipc::kControlBytesLeast, sizeof(ipc::ControlMemory), PROT_READ));
-    session.hinted_devices = size_of(fds[0]) < sizeof(ipc::ControlMemory) ? 1 : ipc::kDevices;
+    session.control =
+        static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
-        map(fds[1], sizeof(ipc::ClientMemory), sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
+        map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
-    if (fds[3] >= 0 && start_opener()) session.gates = keep_gates(fds[3], now_ns());
+    const bool waits = (answer.flags & ipc::kStreamsWait) != 0 && start_opener();
+    session.gates = keep_gates(fds[3], now_ns(), waits && !closed);
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);
@@ -233,7 +232,6 @@ Attach attach(Session& session) {
   const bool answered = send_attach(session.socket) && receive_answer(session, answer);
   bool ok = answered;
   if (answered && same_protocol(answer)) {
-    // Older daemons have the end of a long reason there, when they refuse.
     const uint32_t flags = answer.managed != 0 ? answer.flags : 0;
     guard().fail_closed.store(flags & ipc::kFailClosed, std::memory_order_relaxed);
   }
@@ -248,7 +246,8 @@ Attach attach(Session& session) {
   } else if (answer.managed == 0) {
     log_line("not managed: %s", answer.reason);
     ok = false;
-  } else if (session.control == nullptr || session.client == nullptr || session.doorbell < 0) {
+  } else if (session.control == nullptr || session.client == nullptr || session.doorbell < 0 ||
+             session.gates == nullptr) {
     log_line("the daemon's memory cannot be mapped; launching unmanaged");
     ok = false;
   }
@@ -404,8 +403,8 @@ void gather_facts() {
   attach_facts.dram_max = wanted_part("HEDDLE_DRAM_MAX");
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
-  attach_facts.gates = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
-                       driver_has(kEntry_cuStreamWaitValue32_v2);
+  attach_facts.streams_wait = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&
+                              driver_has(kEntry_cuStreamWaitValue32_v2);
   int value = 0;
   attach_facts.mode_told =
       HEDDLE_REAL(cuDeviceGetAttribute)(&value, CU_DEVICE_ATTRIBUTE_MPS_ENABLED, 0) == CUDA_SUCCESS;

@@ -93,7 +93,6 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
 void begin_session(ThreadSlot& slot, Session& session) {
   slot.generation = session.generation;
   slot.block = &session.client->threads[slot.index];
-  for (Credit& credit : slot.credit) credit = {};
   slot.room_us = 0;
   slot.unit = {};
   slot.tail_seen = session.control->grants[slot.index].ring_tail.load();

@@ -15,14 +15,6 @@
 
 namespace heddle::shim {
 
-// What is left of a grant's credit.
-struct Credit {
-  float us = 0;
-  uint32_t epoch = 0;
-  int32_t priority = 0;
-  ipc::SmSet sm_set{};
-};
-
 // The launches of a thread that share a gate (shim/gate/unit.h).
 struct Unit {
   const void* stream = nullptr;  // its StreamSlot; nullptr: there is no unit
@@ -47,7 +39,6 @@ struct alignas(64) ThreadSlot {
   uint32_t launches = 0;
   uint32_t unreported = 0;  // launches not yet added to the shared counter
   uint32_t tail_seen = 0;   // of this session's ring
-  uint32_t ask_seq = 0;
 
   std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
   // What was left of the window at this thread's last launch, while no other thread launches.
@@ -57,7 +48,6 @@ struct alignas(64) ThreadSlot {
   int room_device = 0;
   std::atomic<int64_t> blocked_ns{0};  // inside a synchronizing call since then; 0: it is not
   Unit unit;
-  Credit credit[ipc::kDevices];  // of the last grant on each: they know nothing of each other
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
 
@@ -159,7 +149,7 @@ class Inside {
   // Of kernels on the device.
   const ipc::DeviceHints& hints(int device) const {
     const auto index = static_cast<uint32_t>(device);
-    return control().hints[index < session_->hinted_devices ? index : 0];
+    return control().hints[index < ipc::kDevices ? index : 0];
   }
   // Somebody less important waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include "ipc/gate.h"
 #include "ipc/heddle.capnp.h"
 #include "shim/link/session.h"
 
@@ -68,8 +67,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     set_text(facts.memory, ipc::kLabelBytes, [&](unsigned n) { return attach.initMemory(n); });
     set_text(facts.run, ipc::kLabelBytes, [&](unsigned n) { return attach.initRun(n); });
     attach.setMpsMemoryLimit(facts.mps_memory_limit);
-    attach.setHintsByDevice(true);
-    attach.setGatePage(facts.gates ? ipc::kGatePageVersion : 0);
+    attach.setStreamsWait(facts.streams_wait);
     attach.setIssueMax(facts.issue_max);
     attach.setL2Max(facts.l2_max);
     attach.setDramMax(facts.dram_max);

@@ -34,7 +34,7 @@ struct AttachFacts {
   std::string_view memory;
   std::string_view run;
   bool mps_memory_limit = false;
-  bool gates = false;
+  bool streams_wait = false;
   float issue_max = 0, l2_max = 0, dram_max = 0;
 };
 

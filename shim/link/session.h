@@ -30,8 +30,7 @@ struct alignas(64) Session {
   const ipc::ControlMemory* control = nullptr;
   uint64_t generation = 0;  // never 0, never used twice in a process
   ipc::ClientMemory* client = nullptr;
-  GateBook* gates = nullptr;    // shim/gate/page.h; nullptr: its launches ask
-  uint32_t hinted_devices = 0;  // that have hints of their own: all, or 1 by an older daemon
+  GateBook* gates = nullptr;  // shim/gate/page.h; there while it is current
   int socket = -1;
   int doorbell = -1;
   FileId socket_id, doorbell_id;

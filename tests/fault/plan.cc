@@ -19,11 +19,10 @@ struct Point {
 };
 
 constexpr Point kShimPoints[] = {
-    {"slot: ask written, not published", 20},
-    {"slot: ask published", 20},
-    {"slot: granted, not closed", 15},
-    {"slot: given up, not withdrawn", 1, Scene::kUnserved},
-    {"slot: withdrawn", 1, Scene::kUnserved},
+    {"ticket: drawn, not told", 20},
+    {"ticket: told", 20},
+    {"ticket: gone, not launched", 15},
+    {"ticket: given up, not gone", 1, Scene::kUnserved},
     {"slot: taken, not counted", 3},
     {"ring: record written, not published", 60},
     {"ring: record published", 60},
@@ -51,7 +50,6 @@ constexpr Point kShimPoints[] = {
 };
 
 constexpr Point kDaemonPoints[] = {
-    {"slot: ask copied", 20},
     {"slot: answer written, not published", 20},
     {"slot: answer published", 20},
     {"ring: record copied", 60},
@@ -166,10 +164,10 @@ void stage_gates(Random& random, Plan& plan) {
   plan.hostile = Hostile::kNobody;
 }
 
-// The daemon stops in the middle of an ask, for longer than any may wait.
+// The daemon stops as it reads of a ticket, for longer than any may wait.
 void stage_unserved(Random& random, Plan& plan) {
   DaemonPlan stopped;
-  stopped.faults = "slot: ask copied|" + std::to_string(20 + random() % 50) + "|stop|0;";
+  stopped.faults = "ring: record copied|" + std::to_string(20 + random() % 50) + "|stop|0;";
   stopped.stop_ms = 100 + up_to(random, 100);
   plan.daemons.assign(1, stopped);
   plan.daemon_first = true;

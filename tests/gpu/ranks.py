@@ -240,7 +240,7 @@ def gained(before, after):
     for client in after["ps"]["clients"]:
         old = clients.get(client["pid"], {"counters": {"self": {}}, "devices": []})
         on = {d["device"]: numbers(d) for d in old["devices"]}
-        row = {key: client[key] for key in ("label", "pid", "mode", "held", "asks_because")}
+        row = {key: client[key] for key in ("label", "pid", "mode", "held", "threads_wait_because")}
         row["counters"] = moved(numbers(old["counters"]), numbers(client["counters"]))
         row["self"] = moved(old["counters"]["self"], client["counters"]["self"])
         for d in client["devices"]:

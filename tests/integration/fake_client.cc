@@ -19,7 +19,6 @@
 #include "ipc/ring.h"
 #include "ipc/slot.h"
 #include "ipc/socket.h"
-#include "tests/integration/first_build.h"
 
 namespace heddle::testing {
 namespace {
@@ -115,8 +114,7 @@ void FakeClient::send_attach() {
   attach.setDriverVersion(options_.driver_version);
   attach.setSms(options_.sms.c_str());
   attach.setMps(options_.mps);
-  attach.setHintsByDevice(options_.hints_by_device);
-  attach.setGatePage(options_.gates ? ipc::kGatePageVersion : 0);
+  attach.setStreamsWait(options_.gates);
   if (options_.clock_ahead_ns != 0) {
     set_clock(options_.clock_ahead_ns);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns() + ahead_ns_));
@@ -132,11 +130,7 @@ void FakeClient::send_attach() {
 }
 
 void FakeClient::attach() {
-  if (options_.first_build) {
-    send_raw(first_build::attach_packet(options_.priority));
-  } else {
-    send_attach();
-  }
+  send_attach();
   int fds[4];
   if (receive_within(socket_, std::as_writable_bytes(std::span(&attached_, 1)), fds) !=
       sizeof attached_) {
@@ -147,7 +141,7 @@ void FakeClient::attach() {
   memory_ = map<ipc::ClientMemory>(fds[1], PROT_READ | PROT_WRITE);
   doorbell_ = fds[2];
   gates_ = fds[3];
-  if (gates_ >= 0) gate_page_ = map<ipc::GatePage>(dup(gates_), PROT_READ | PROT_WRITE);
+  gate_page_ = map<ipc::GatePage>(dup(gates_), PROT_READ | PROT_WRITE);
   memory_->counters.threads_used.store(4);
 }
 
@@ -155,8 +149,8 @@ void FakeClient::unmap() {
   if (control_ == nullptr) return;
   munmap(const_cast<ipc::ControlMemory*>(control_), sizeof *control_);
   munmap(memory_, sizeof *memory_);
-  if (gates_ >= 0) munmap(gate_page_, sizeof *gate_page_);
-  if (gates_ >= 0) close(gates_);
+  munmap(gate_page_, sizeof *gate_page_);
+  close(gates_);
   close(doorbell_);
   control_ = nullptr;
 }
@@ -199,12 +193,6 @@ void FakeClient::register_kernel(uint32_t index, uint64_t id, const std::string&
   send_message(socket_, message);
 }
 
-void FakeClient::write_record(std::byte* slot, const ipc::RecordFields& fields) const {
-  if (!options_.first_build) return ipc::build_record(slot, fields);
-  const first_build::Record record = first_build::record_of(fields);
-  memcpy(slot, &record, sizeof record);
-}
-
 void FakeClient::ring() {
   const uint64_t one = 1;
   if (write(doorbell_, &one, sizeof one) != sizeof one) throw std::runtime_error("doorbell");
@@ -216,29 +204,27 @@ bool FakeClient::post(uint16_t thread, ipc::RecordFields fields) {
   ipc::ThreadBlock& block = memory_->threads[thread];
   const bool room =
       ipc::ring_push(block.ring_head, control_->grants[thread].ring_tail, tails_seen_[thread],
-                     block.ring, [&](std::byte* slot) { write_record(slot, fields); });
+                     block.ring, [&](std::byte* slot) { ipc::build_record(slot, fields); });
   if (control_->sleeping.load() == ipc::kWakeOnAny) ring();
   return room;
 }
 
 void FakeClient::ask(uint16_t thread, uint32_t seq, uint32_t kernel) {
   ipc::RecordFields fields;
-  fields.at_ns = static_cast<uint64_t>(now_ns() + ahead_ns_);
-  fields.stream_seq = ++stream_seq_;
   fields.kernel = kernel;
-  fields.ask_seq = seq;
+  fields.ask_seq = ticket_of_[{thread, seq}] = ++tickets_;
   fields.admission = wire::Admission::ASK;
-  ipc::slot_ask(memory_->threads[thread], seq,
-                [&](std::byte* slot) { write_record(slot, fields); });
+  post(thread, fields);
   if (control_->sleeping.load() != ipc::kAwake) ring();
 }
 
 void FakeClient::withdraw(uint16_t thread, uint32_t seq) {
-  ipc::slot_withdraw(memory_->threads[thread], seq);
+  ipc::gate_floor(gate_page_->floor[0], gate_page_->word[0], gate_page_->running[0],
+                  ticket_of_.at({thread, seq}));
 }
 
 bool FakeClient::granted(uint16_t thread, uint32_t seq) const {
-  return ipc::slot_granted(control_->grants[thread], seq);
+  return ipc::slot_granted(control_->grants[thread], ticket_of_.at({thread, seq}));
 }
 
 bool FakeClient::wait_granted(uint16_t thread, uint32_t seq) {
@@ -248,10 +234,9 @@ bool FakeClient::wait_granted(uint16_t thread, uint32_t seq) {
   block.waiting.store(1);
   while (!granted(thread, seq) && now_ns() < until) {
     const uint32_t seen = word.load();
-    if (seen != seq) ipc::futex_wait(&word, seen, until - now_ns());
+    if (!granted(thread, seq)) ipc::futex_wait(&word, seen, until - now_ns());
   }
   block.waiting.store(0);
-  if (granted(thread, seq)) ipc::slot_close(block, seq);
   return granted(thread, seq);
 }
 

@@ -7,8 +7,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "daemon/server/messages.h"
@@ -31,12 +33,9 @@ class FakeClient {
     std::string sms = {};
     bool splits = true;  // its driver has Green Contexts
     ipc::MadeSets made_sets = {};
-    bool hints_by_device = true;
-    bool gates = false;
+    bool gates = false;          // its streams may wait
     bool mps = false;            // an MPS control daemon's socket is there
     int64_t clock_ahead_ns = 0;  // of its time namespace; 0: it does not say what time it is
-    // Of protocol 1's first build: it attaches and writes its records as that did (first_build.h).
-    bool first_build = false;
   };
 
   FakeClient(const std::string& socket, const Options& options);
@@ -47,7 +46,7 @@ class FakeClient {
   const ipc::Attached& attached() const { return attached_; }
   const ipc::ControlMemory& control() const { return *control_; }
   ipc::ClientMemory& memory() { return *memory_; }
-  int gates_descriptor() const { return gates_; }  // -1: none came
+  int gates_descriptor() const { return gates_; }
   ipc::GatePage& gates() { return *gate_page_; }
   pid_t pid() const { return pid_; }
 
@@ -56,8 +55,9 @@ class FakeClient {
 
   // A record as the shim writes it; time, and for launches the sequence number, are filled in.
   bool post(uint16_t thread, ipc::RecordFields fields);
+  // The thread waits for a ticket: the `seq`th of its own, which the client draws.
   void ask(uint16_t thread, uint32_t seq, uint32_t kernel = ipc::kNoKernel);
-  void withdraw(uint16_t thread, uint32_t seq);
+  void withdraw(uint16_t thread, uint32_t seq);  // it goes by its floor
   bool granted(uint16_t thread, uint32_t seq) const;
   bool wait_granted(uint16_t thread, uint32_t seq);
   uint32_t window(uint8_t device = 0) const;
@@ -75,7 +75,6 @@ class FakeClient {
   void connect();
   void attach();
   void send_attach();
-  void write_record(std::byte* slot, const ipc::RecordFields& fields) const;
   void unmap();
 
   const Options options_;
@@ -89,6 +88,8 @@ class FakeClient {
   const ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* memory_ = nullptr;
   uint64_t stream_seq_ = 0;
+  uint32_t tickets_ = 0;
+  std::map<std::pair<uint16_t, uint32_t>, uint32_t> ticket_of_;  // thread and `seq`
   int64_t ahead_ns_ = 0;
   uint32_t tails_seen_[ipc::kThreads] = {};
 };

@@ -4,12 +4,13 @@
 
 #include <memory>
 
+#include "ipc/slot.h"
 #include "tests/integration/server_setting.h"
 
 namespace heddle::testing {
 namespace {
 
-TEST_F(ServerTest, AClientWithGatesGetsAPageThatNobodyCanResize) {
+TEST_F(ServerTest, AClientGetsAGatePageThatNobodyCanResize) {
   start();
   FakeClient client(config_.socket, {.gates = true});
   ASSERT_GE(client.gates_descriptor(), 0);
@@ -28,17 +29,19 @@ TEST_F(ServerTest, AGatePageHasAHeartbeat) {
   EXPECT_TRUE(eventually([&] { return client.gates().heartbeat_ns != first; }));
 }
 
-TEST_F(ServerTest, AClientWithoutGatesGetsNoPage) {
+TEST_F(ServerTest, AClientIsToldWhetherItsStreamsMayWait) {
   start();
-  FakeClient client(config_.socket, {});
-  EXPECT_EQ(client.gates_descriptor(), -1);
+  for (const bool can : {false, true}) {
+    FakeClient client(config_.socket, {.gates = can});
+    EXPECT_EQ(client.attached().flags, can ? ipc::kStreamsWait : 0);
+  }
 }
 
-TEST_F(ServerTest, NoClientGetsAPageWhereTheConfigurationSaysNo) {
+TEST_F(ServerTest, NoStreamMayWaitWhereTheConfigurationSaysNo) {
   config_.gates = false;
   start();
   FakeClient client(config_.socket, {.gates = true});
-  EXPECT_EQ(client.gates_descriptor(), -1);
+  EXPECT_EQ(client.attached().flags, 0u);
 }
 
 // A client all of whose launches the valve holds, and its gates.
@@ -128,23 +131,71 @@ TEST_F(Gates, PsSaysWhereLaunchesWait) {
   EXPECT_EQ(ps().at(0)["held"], "device");
   FakeClient without(config_.socket, FakeClient::Options{});
   EXPECT_TRUE(eventually([&] { return ps().size() == 2; }));
-  EXPECT_NE(ps().at(1)["asks_because"], "");
+  EXPECT_NE(ps().at(1)["threads_wait_because"], "");
 }
 
 TEST_F(Gates, PsSaysThatThePolicyChoosesPerLaunch) {
   valve_.chooses = true;
   begin();
-  EXPECT_TRUE(eventually([&] { return ps().at(0)["held"] == "ask"; }));
+  EXPECT_TRUE(eventually([&] { return ps().at(0)["held"] == "thread"; }));
   EXPECT_EQ(client_->gates().wanted[0] & ipc::kKernelsAsk, ipc::kKernelsAsk);
 }
 
-TEST_F(Gates, AClientThatKeepsToSomeSmsAsks) {
+TEST_F(Gates, AClientThatKeepsToSomeSmsWaitsInItsThreads) {
   begin();
   FakeClient on_set(config_.socket, {.sms = "25%", .gates = true});
   ASSERT_TRUE(eventually([&] { return ps().size() == 2; }));
-  EXPECT_EQ(ps().at(1)["held"], "ask");
-  EXPECT_EQ(ps().at(1)["asks_because"], "it keeps to some of the SMs");
-  EXPECT_EQ(on_set.gates_descriptor(), -1);
+  EXPECT_EQ(ps().at(1)["held"], "thread");
+  EXPECT_EQ(ps().at(1)["threads_wait_because"], "it keeps to some of the SMs");
+  EXPECT_EQ(on_set.attached().flags, 0u);
+}
+
+// A thread waits among gates: the tickets are one order, and it hears when its own goes.
+TEST_F(Gates, AThreadsTicketGoesInItsTurn) {
+  begin();
+  post(1);
+  ipc::RecordFields fields;
+  fields.ask_seq = 2;
+  fields.admission = wire::Admission::ASK;
+  ASSERT_TRUE(client_->post(3, fields));
+  post(3);
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  EXPECT_FALSE(ipc::slot_granted(client_->control().grants[3], 2));
+  valve_.open = true;
+  EXPECT_TRUE(eventually([&] { return ipc::slot_granted(client_->control().grants[3], 2); }));
+  EXPECT_TRUE(eventually([&] { return released() == 3; }));
+}
+
+// It may all be read at once: that it went, and that it is done.
+TEST_F(Gates, WorkOfAThreadWhoseTicketWentIsDoneWhenItSaysSo) {
+  config_.core.default_kernel_us = 60e6;
+  begin();
+  ipc::GatePage& page = client_->gates();
+  for (uint32_t ticket = 1; ticket <= 50; ++ticket) {
+    ipc::gate_floor(page.floor[0], page.word[0], page.running[0], ticket);
+    ipc::RecordFields fields;
+    fields.ask_seq = ticket;
+    fields.admission = wire::Admission::ASK;
+    ASSERT_TRUE(client_->post(0, fields));
+    client_->complete_all(0);
+    client_->ring();
+    ASSERT_TRUE(eventually([&] { return stats()["posted"] == ticket; }));
+    EXPECT_TRUE(eventually([&] { return !ps().at(0)["devices"].at(0)["active"].get<bool>(); }));
+  }
+}
+
+TEST_F(Gates, AThreadsTicketThatTheFloorLetGoIsAnswered) {
+  begin();
+  ipc::RecordFields fields;
+  fields.ask_seq = 1;
+  fields.admission = wire::Admission::ASK;
+  ASSERT_TRUE(client_->post(0, fields));
+  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  ipc::GatePage& page = client_->gates();
+  ipc::gate_floor(page.floor[0], page.word[0], page.running[0], 1);
+  EXPECT_TRUE(eventually([&] { return ipc::slot_granted(client_->control().grants[0], 1); }));
+  EXPECT_EQ(stats()["granted"], 0) << "it went by itself";
+  EXPECT_EQ(stats()["posted"], 1);
 }
 
 TEST_F(Gates, UnderAnOpenFloorLaunchesAreHeldNoMoreAndBehindItTheyAre) {
@@ -186,13 +237,6 @@ TEST_F(Gates, AClientThatIsLetGoHasThemOpen) {
   client_->memory().threads[0].ring_head += 10 * ipc::kRingRecords;
   client_->ring();
   EXPECT_TRUE(eventually([&] { return open(1); }));
-}
-
-TEST_F(Gates, AClientWithoutAPageHasNoLaunchAtAGate) {
-  start("valve");
-  client_ = std::make_unique<FakeClient>(config_.socket, FakeClient::Options{});
-  post(1);
-  EXPECT_TRUE(eventually([&] { return ps().at(0)["counters"]["malformed"] == 1; }));
 }
 
 TEST_F(Gates, ALaunchWithoutATicketIsMalformed) {

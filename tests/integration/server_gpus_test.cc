@@ -69,37 +69,31 @@ TEST_F(GpusTest, ClientsOfOneGpuAreHeldBackUnderWhateverNumber) {
   EXPECT_TRUE(low.wait_granted(0, 1));
 }
 
-// The same kernel is another one's length on another GPU. Older shims read one hint for all.
+// The same kernel is another one's length on another GPU.
 TEST_F(GpusTest, AKernelsHintIsThatOfItsDevice) {
   start();
-  for (const bool by_device : {true, false}) {
-    FakeClient client(config_.socket, {.priority = 0,
-                                       .label = by_device ? "today's" : "older",
-                                       .devices = 2,
-                                       .gpus = "ab",
-                                       .hints_by_device = by_device});
-    client.register_kernel(0, 77, "a kernel");
-    const auto hinted_us = [&](size_t device) {
-      return client.control().hints[device].kernels[0].predicted_us.load();
-    };
-    for (const uint8_t device : {uint8_t{1}, uint8_t{0}}) {
-      const float us = device == 0 ? 100 : 300;
-      ipc::RecordFields launched;
-      launched.device = device;
-      launched.stream = device;
-      launched.kernel = 0;
-      client.set_clock(-5'000'000);
-      client.post(device, launched);
-      client.set_clock(0);
-      launched.kind = wire::Kind::COMPLETION;
-      launched.stream_seq = 2 - device;
-      launched.duration_us = us;
-      client.post(device, launched);
-      EXPECT_TRUE(eventually([&] { return hinted_us(by_device ? device : 0) == us; }))
-          << hinted_us(0) << ", " << hinted_us(1);
-    }
-    EXPECT_EQ(hinted_us(1), by_device ? 300 : 0);
+  FakeClient client(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
+  client.register_kernel(0, 77, "a kernel");
+  const auto hinted_us = [&](size_t device) {
+    return client.control().hints[device].kernels[0].predicted_us.load();
+  };
+  for (const uint8_t device : {uint8_t{1}, uint8_t{0}}) {
+    const float us = device == 0 ? 100 : 300;
+    ipc::RecordFields launched;
+    launched.device = device;
+    launched.stream = device;
+    launched.kernel = 0;
+    client.set_clock(-5'000'000);
+    client.post(device, launched);
+    client.set_clock(0);
+    launched.kind = wire::Kind::COMPLETION;
+    launched.stream_seq = 2 - device;
+    launched.duration_us = us;
+    client.post(device, launched);
+    EXPECT_TRUE(eventually([&] { return hinted_us(device) == us; }))
+        << hinted_us(0) << ", " << hinted_us(1);
   }
+  EXPECT_EQ(hinted_us(1), 300);
 }
 
 TEST_F(GpusTest, ALoneClientHasALongWindowUntilAnotherComesToAnyGpu) {

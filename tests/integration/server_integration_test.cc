@@ -16,7 +16,8 @@ namespace heddle::testing {
 namespace {
 
 TEST_F(ServerTest, GrantsAnAsk) {
-  start();
+  valve_.open = true;
+  start("valve");
   FakeClient client(config_.socket, {.priority = 9});
   ASSERT_EQ(client.attached().managed, 1u);
   EXPECT_EQ(client.attached().priority, 9u);
@@ -106,9 +107,16 @@ TEST_F(ServerTest, DoesNotPollThoseWhoLaunchFreely) {
   }
   EXPECT_GT(asleep, 500);
   FakeClient waiting(config_.socket, {.priority = 9});
+  ASSERT_TRUE(eventually([&] {
+    launch();
+    return waiting.window() == ipc::kWindowGate;
+  }));
   waiting.ask(0, 1);
   waiting.ring();
-  ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
+  ASSERT_TRUE(eventually([&] {
+    launch();
+    return stats()["asked"] == 1;
+  }));
   EXPECT_NE(one.control().sleeping, ipc::kWakeOnAsk) << "their completions are waited for";
 }
 
@@ -432,9 +440,15 @@ TEST_F(ServerTest, RecordsWhatItsCoreSees) {
   auto& ring = *static_cast<trace::Ring*>(mapped);
   {
     FakeClient client(config_.socket, {.priority = 9, .mps = true});  // the core's mode changes
+    FakeClient above(config_.socket, {.priority = 0, .mps = true});
     client.register_kernel(0, 42, "axpy");
     for (uint32_t seq = 1; seq <= 20; ++seq) {
+      ASSERT_TRUE(eventually([&] {
+        above.post(0, {});
+        return client.window() == ipc::kWindowGate;
+      }));
       client.ask(0, seq, 0);
+      above.complete_all(0);
       ASSERT_TRUE(client.wait_granted(0, seq)) << seq;
       client.complete_all(0);
     }

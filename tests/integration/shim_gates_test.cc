@@ -39,27 +39,27 @@ TEST_F(ShimGates, AnotherThreadHasAGateOfItsOwnInTheSameStream) {
   expect_gated("launch 64", 1);
   app_.send("@launch 64");
   EXPECT_EQ(app_("result"), "0");
-  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
+  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, kFirst + 2);
 }
 
 // Whatever lets it go has to let the later one go.
 TEST_F(ShimGates, ALaunchHasTheTicketOfALaterGateThatIsInItsStreamBefore) {
-  EXPECT_EQ(app_("set fake_held_ticket 1"), "1");
+  EXPECT_EQ(app_("set fake_held_ticket " + std::to_string(kFirst + 1)), std::to_string(kFirst + 1));
   app_.send("@launch 64");
-  ASSERT_TRUE(soon([&] { return app_("get fake_ticket") == "1"; }));
+  ASSERT_TRUE(soon([&] { return app_("get fake_ticket") == std::to_string(kFirst + 1); }));
   expect_gated("launch 64", 2);
   EXPECT_EQ(app_("set fake_held_ticket 0"), "0");
   EXPECT_EQ(app_("result"), "0");
-  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, 2u);
+  EXPECT_EQ(records(Kind::KERNEL).at(0).ask_seq, kFirst + 2);
 }
 
-TEST_F(ShimGates, ALaunchThatAskedEndsAUnit) {
+TEST_F(ShimGates, ALaunchWhoseThreadWaitsEndsAUnit) {
   expect_gated("launch", 1);
   predict(0);
   expect_asks("launch");
   predict(20);
   daemon_.records();
-  expect_gated("launch", 2);
+  expect_gated("launch", 3);
 }
 
 // Its handle and its place may be those of the one before.
@@ -140,12 +140,12 @@ TEST_F(ShimGates, ATimedPairStandsBehindItsGate) {
   EXPECT_EQ(app_("ops"), "gate 0,record 0,launch 0,record 0,");
 }
 
-TEST_F(ShimGates, TheFirstLaunchOfAKernelAsks) {
+TEST_F(ShimGates, TheFirstLaunchOfAKernelWaitsInItsThread) {
   predict(0);
   expect_asks("launch");
 }
 
-TEST_F(ShimGates, CooperativeLaunchesAsk) { expect_asks("coop"); }
+TEST_F(ShimGates, CooperativeLaunchesWaitInTheirThread) { expect_asks("coop"); }
 
 TEST_F(ShimGates, AShortGraphGoesBehindAGate) {
   EXPECT_EQ(app_("graph"), "0");
@@ -163,7 +163,7 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
   EXPECT_EQ(app_("get fake_clones"), "0");
 }
 
-TEST_F(ShimGates, ALongGraphAsksWhereTheDriverTellsNoEdges) {
+TEST_F(ShimGates, ALongGraphWaitsInItsThreadWhereTheDriverTellsNoEdges) {
   daemon_.gates->wanted[0] = ipc::kGatesWanted | ipc::kGatesInside;
   predict(3'000);
   expect_asks("graph");
@@ -175,7 +175,7 @@ TEST_F(ShimGates, ALeaseHasNoGates) {
   EXPECT_EQ(app_("get fake_registered"), "0");
 }
 
-TEST_F(ShimGates, WhereTheDriverTakesNoGateTheLaunchAsks) {
+TEST_F(ShimGates, WhereTheDriverTakesNoGateTheThreadWaits) {
   EXPECT_EQ(app_("set fake_no_gates 1"), "1");
   expect_asks("launch");
 }
@@ -194,7 +194,7 @@ TEST_F(ShimGates, ThePageIsRegisteredAgainWhenItsContextEnded) {
   EXPECT_EQ(app_("get fake_registered"), "2");
 }
 
-TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageAsks) {
+TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageStandsAtNoGate) {
   expect_gated("launch 64", 1);
   daemon_.control().windows[1].word = kGate;
   EXPECT_EQ(app_("context 2"), "0");
@@ -205,7 +205,7 @@ TEST_F(ShimGates, APageInThePrimaryContextIsForAllContexts) {
   EXPECT_EQ(app_("set fake_primary 1"), "1");
   EXPECT_EQ(app_("context 2"), "0");
   daemon_.control().windows[1].word = kGate;
-  expect_gated("launch 4096", 1);
+  expect_gated("launch 4096", 1, 0);
 }
 
 TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
@@ -213,7 +213,7 @@ TEST_F(ShimGates, AThreadThatIsFarAheadWaitsUntilSomeAreLetGo) {
   app_.send("launch");
   poll(nullptr, 0, 20);
   EXPECT_FALSE(app_.answered());
-  daemon_.gates->word[0] = 1;
+  let_go(1);
   EXPECT_EQ(app_.receive(), "0");
 }
 
@@ -228,7 +228,7 @@ TEST_F(ShimGates, CopiesEventsAndWaitsCountAsAhead) {
   app_.send("launch 64");
   poll(nullptr, 0, 20);
   EXPECT_FALSE(app_.answered());
-  daemon_.gates->word[0] = 1;
+  let_go(1);
   EXPECT_EQ(app_.receive(), "0");
 }
 
@@ -254,10 +254,10 @@ TEST_F(ShimGates, TheyCloseAgainWhenItGoesOn) {
   daemon_.gates->heartbeat_ns = 0;
   ASSERT_TRUE(soon([&] { return open(); }));
   daemon_.gates->heartbeat_ns = INT64_MAX;
-  ASSERT_TRUE(soon([&] { return floor() == 1; })) << "what was posted goes, and no more";
-  daemon_.gates->word[0] = 1;  // as heddled does at its next look
+  ASSERT_TRUE(soon([&] { return floor() == kFirst + 1; })) << "what was posted goes, and no more";
+  let_go(1);  // as heddled does at its next look
   expect_gated("launch", 2);
-  EXPECT_EQ(daemon_.gates->word[0], 1u);
+  EXPECT_TRUE(stands_at(1));
 }
 
 TEST_F(ShimGates, AnotherSessionHasItsOwn) {
@@ -291,16 +291,16 @@ TEST_F(ShimGates, WorkThatOthersWaitForWaitsUntilWhatIsBeforeItGoes) {
     over = true;
   });
   for (int i = 0; i < 50; ++i, poll(nullptr, 0, 1)) EXPECT_FALSE(over.load());
-  daemon_.gates->word[0] = 1;
+  let_go(1);
   program.join();
-  EXPECT_EQ(floor(), 1u);
+  EXPECT_EQ(floor(), kFirst + 1);
 }
 
 TEST_F(ShimGates, WorkThatOthersWaitForLetsThePostedGoThoughItsThreadHasNoSlot) {
   daemon_.control().header.starvation_ms = 60'000;
   expect_gated("launch", 1);
   EXPECT_EQ(app_("threads_nccl 65"), "65");
-  EXPECT_GE(floor(), 1u);
+  EXPECT_GE(floor(), kFirst + 1);
 }
 
 TEST_F(ShimGates, WhatIsBeforeAWrittenValueGoes) { expect_floor("call cuStreamWriteValue32_v2"); }
@@ -354,19 +354,44 @@ TEST_F(ShimGates, AForkedChildHasNone) {
   expect_gated("launch 72", 2);
 }
 
-TEST_F(Shim, AProgramThatWantsNoGatesHasNone) {
+TEST_F(Shim, OfAProgramThatWantsNoGatesTheThreadsWait) {
   daemon_.has_gates = true;
   std::vector<std::string> all = environment();
   all.push_back("HEDDLE_GATES=0");
   Application app(all);
   start(app, kGate);
-  EXPECT_EQ(daemon_.gates, nullptr);
-}
-
-TEST_F(Shim, UnderADaemonWithoutGatesItAsks) {
-  Attached app(*this, kGate);
   predict(20);
   expect_asks(app, "launch");
+  EXPECT_EQ(app("get fake_registered"), "0");
+}
+
+TEST_F(Shim, UnderADaemonThatHoldsNothingOnTheGpuTheThreadsWait) {
+  Attached app(*this, kGate);
+  predict(20);
+  for (int i = 0; i < 3; ++i) expect_asks(app, "launch");
+  EXPECT_EQ(app("get fake_registered"), "0");
+}
+
+// The daemon lets go a prefix, whoever waits.
+TEST_F(ShimGates, TicketsOfThreadsAndOfGatesAreOneOrder) {
+  expect_gated("launch 64", 1);
+  app_.send("@coop 72");
+  const RecordFields ask = daemon_.wait_for_ask(1);
+  EXPECT_EQ(ask.ask_seq, kFirst + 2);
+  expect_gated("launch 64", 3);
+  daemon_.grant(ask, 0, 1);
+  EXPECT_EQ(app_("result"), "0");
+  EXPECT_TRUE(stands_at(2)) << "and the gate behind it stands";
+}
+
+// Also where the daemon says nothing to it: its client's floor moved, or its gates stand open.
+TEST_F(ShimGates, AThreadGoesWhenItsTicketIsBeforeTheWord) {
+  for (const uint32_t word : {kFirst + 1, ipc::gate_open(kFirst + 2)}) {
+    app_.send("coop");
+    daemon_.wait_for_ask();
+    daemon_.gates->word[0] = word;
+    EXPECT_EQ(app_.receive(), "0");
+  }
 }
 
 }  // namespace

@@ -377,11 +377,13 @@ TEST_F(SimulatedGates, ACampaignOfGraphsBehindGatesThatOpenAndCloseComputesTheSa
     if (random() % 16 == 0) ours().wanted[0] = random() % 4 > 0 ? kWanted : 0;
     for (uint32_t thread = 0; thread < 4; ++thread) {
       ipc::RecordFields ask;
-      if (daemon_.asks(ask, thread)) daemon_.grant(ask, 0, 0, thread);
+      if (!daemon_.asks(ask, thread)) continue;
+      daemon_.grant(ask, 0, thread);
+      newest = ipc::gate_later(newest, ask.ask_seq);
     }
     for (const auto& record : daemon_.records()) {
       if (record.admission != Admission::GATED) continue;
-      newest = record.ask_seq;
+      newest = ipc::gate_later(newest, record.ask_seq);
       (record.may_follow > 0 ? gated : whole) += 1;
     }
     ours().word[0] = random() % 8 == 0 ? ipc::gate_open(newest) : newest;

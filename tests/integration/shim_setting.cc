@@ -12,7 +12,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <utility>
+
 #include "ipc/gate.h"
+#include "ipc/ring.h"
 #include "ipc/slot.h"
 #include "ipc/socket.h"
 
@@ -50,8 +53,8 @@ void receive_message(int socket, Read&& read) {
 }
 
 template <class Memory>
-Memory* make(const char* name, int& fd, size_t bytes = sizeof(Memory)) {
-  fd = ipc::make_memory(name, bytes);
+Memory* make(const char* name, int& fd) {
+  fd = ipc::make_memory(name, sizeof(Memory));
   void* memory = mmap(nullptr, sizeof(Memory), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   return memory == MAP_FAILED ? nullptr : static_cast<Memory*>(memory);
 }
@@ -89,7 +92,7 @@ int FakeDaemon::receive_attach() {
     sms = attach.getSms().cStr();
     mps = attach.getMps();
     mode_told = attach.getModeTold();
-    wants_gates_ = attach.getGatePage() == ipc::kGatePageVersion;
+    wants_gates_ = attach.getStreamsWait();
     groups.clear();
     for (const uint16_t one : attach.getSmGroups()) groups.push_back(one);
     made_sets.clear();
@@ -104,7 +107,7 @@ int FakeDaemon::receive_attach() {
 void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   receive_attach();
   int fds[4];
-  control_ = make<ipc::ControlMemory>("control", fds[0], control_bytes);
+  control_ = make<ipc::ControlMemory>("control", fds[0]);
   client_ = make<ipc::ClientMemory>("client", fds[1]);
   fds[2] = doorbell_;
   ASSERT_NE(control_, nullptr);
@@ -113,23 +116,18 @@ void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   control_->header.starvation_ms = 2 * kPatienceMs;
   for (ipc::DeviceWindow& window : control_->windows) window.word = word;
   std::fill_n(cursors_, ipc::kThreads, 0);
-  std::fill_n(asked_, ipc::kThreads, 0);
+  records_.clear();
+  std::fill_n(asks_, ipc::kThreads, std::deque<ipc::RecordFields>());
   ASSERT_EQ(ipc::seal_control_memory(fds[0]), 0);
   ASSERT_EQ(ipc::seal_client_memory(fds[1]), 0);
   ipc::Attached answer;
   answer.managed = 1;
-  answer.flags = flags;
-  const bool gated = wants_gates_ && has_gates;
-  if (gated) {
-    gates = make<ipc::GatePage>("gates", fds[3]);
-    gates->heartbeat_ns = INT64_MAX / 2;  // until a test says otherwise
-  }
-  ASSERT_EQ(ipc::send_packet(socket_, std::as_bytes(std::span(&answer, 1)),
-                             {fds, gated ? size_t{4} : size_t{3}}),
-            0);
-  close(fds[0]);
-  close(fds[1]);
-  if (gated) close(fds[3]);
+  answer.flags = flags | (wants_gates_ && has_gates ? ipc::kStreamsWait : 0);
+  gates = make<ipc::GatePage>("gates", fds[3]);
+  ASSERT_NE(gates, nullptr);
+  gates->heartbeat_ns = INT64_MAX / 2;  // until a test says otherwise
+  ASSERT_EQ(ipc::send_packet(socket_, std::as_bytes(std::span(&answer, 1)), fds), 0);
+  for (const int fd : {fds[0], fds[1], fds[3]}) close(fd);
 }
 
 void FakeDaemon::refuse() {
@@ -154,27 +152,31 @@ void FakeDaemon::hang_up() {
   client_ = nullptr;
 }
 
-std::vector<ipc::RecordFields> FakeDaemon::records() {
-  std::vector<ipc::RecordFields> all;
+void FakeDaemon::drain() {
   for (uint32_t i = 0; i < ipc::kThreads; ++i) {
     ipc::ThreadBlock& block = client_->threads[i];
     ipc::ring_drain(block.ring_head, control_->grants[i].ring_tail, cursors_[i], block.ring,
                     [&](const std::byte* record) {
                       ipc::RecordFields fields;
                       EXPECT_TRUE(ipc::read_record(record, fields));
-                      all.push_back(fields);
+                      const bool asks = fields.admission == wire::Admission::ASK;
+                      if (asks) asks_[i].push_back(fields);
+                      if (!asks) records_.push_back(fields);
                     });
   }
-  return all;
+}
+
+std::vector<ipc::RecordFields> FakeDaemon::records() {
+  drain();
+  return std::exchange(records_, {});
 }
 
 bool FakeDaemon::asks(ipc::RecordFields& ask, uint32_t thread) {
-  alignas(8) std::byte record[ipc::kRecordBytes];
-  uint32_t seq = 0;
-  if (!ipc::slot_poll(client_->threads[thread], asked_[thread], seq, record)) return false;
-  asked_[thread] = seq;
-  EXPECT_TRUE(ipc::read_record(record, ask));
-  EXPECT_EQ(ask.ask_seq, seq);
+  drain();
+  if (asks_[thread].empty()) return false;
+  ask = asks_[thread].front();
+  asks_[thread].pop_front();
+  EXPECT_NE(ask.ask_seq, 0u);
   return true;
 }
 
@@ -190,11 +192,12 @@ ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
   return fields;
 }
 
-void FakeDaemon::grant(const ipc::RecordFields& ask, uint32_t credit_us, int launch_priority,
-                       uint32_t thread, uint32_t sm_set) {
-  const ipc::Grant answer{credit_us, ask.epoch, ipc::SmSet(sm_set), launch_priority};
+void FakeDaemon::grant(const ipc::RecordFields& ask, int launch_priority, uint32_t thread,
+                       uint32_t sm_set) {
   ipc::GrantSlot& slot = control_->grants[thread];
-  ipc::slot_answer(slot, ask.ask_seq, answer);
+  ipc::gate_release(gates->word[ask.device], gates->floor[ask.device],
+                    ipc::gate_later(gates->word[ask.device], ask.ask_seq));
+  ipc::slot_answer(slot, ask.ask_seq, {ipc::SmSet(sm_set), launch_priority});
   ipc::slot_fence();
   if (ipc::slot_sleeps(client_->threads[thread])) ipc::futex_wake(&slot.granted);
 }

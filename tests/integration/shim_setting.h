@@ -5,6 +5,7 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <span>
@@ -31,7 +32,8 @@ class FakeDaemon {
   explicit FakeDaemon(const std::string& socket_path);
   ~FakeDaemon();
 
-  // Accepts the next client, makes its memories with `word` as its window, and answers.
+  // Accepts the next client, makes its memories with `word` as its window, and answers. Its streams
+  // may wait if it can and `has_gates`.
   void accept(uint64_t word, uint32_t flags = 0);
   void refuse();                                   // the same, with managed = 0
   void answer(std::span<const std::byte> packet);  // with this, whatever it is, and leaves
@@ -41,30 +43,31 @@ class FakeDaemon {
   ipc::ControlMemory& control() { return *control_; }
   ipc::ClientMemory& client() { return *client_; }
 
-  // All records published since the last call, of all threads.
+  // All records published since the last call, of all threads, but for asks.
   std::vector<ipc::RecordFields> records();
-  // Whether the thread in that slot asks, and its record.
+  // Whether the thread in that slot waits for its ticket, and its record: once for each.
   bool asks(ipc::RecordFields& ask, uint32_t thread = 0);
   // Waits until it does; the record. Fails the test after 5 s.
   ipc::RecordFields wait_for_ask(uint32_t thread = 0);
-  void grant(const ipc::RecordFields& ask, uint32_t credit_us = 0, int launch_priority = 0,
-             uint32_t thread = 0, uint32_t sm_set = 0);
+  // Its ticket, and what is before that, goes.
+  void grant(const ipc::RecordFields& ask, int launch_priority = 0, uint32_t thread = 0,
+             uint32_t sm_set = 0);
   std::vector<Registration> registrations();
   uint64_t rings(int timeout_ms = 0);  // of the doorbell since the last call
   bool rung(int timeout_ms = 0) { return rings(timeout_ms) != 0; }
 
-  size_t control_bytes = sizeof(ipc::ControlMemory);  // an older daemon's are fewer
   std::string command, label, sms;
   int priority = -2;
   bool mps = false, mode_told = false;
-  bool has_gates = false;          // it makes a page for who wants one
-  ipc::GatePage* gates = nullptr;  // the newest; it stays when the daemon hangs up
+  bool has_gates = false;
+  ipc::GatePage* gates = nullptr;  // the newest page; it stays when the daemon hangs up
   std::vector<uint16_t> groups;
   std::vector<ipc::MadeSets> made_sets;
   std::string gpu_ids;
 
  private:
   int receive_attach();
+  void drain();
   bool wants_gates_ = false;
   int listener_ = -1;
   int socket_ = -1;
@@ -72,7 +75,8 @@ class FakeDaemon {
   ipc::ControlMemory* control_ = nullptr;
   ipc::ClientMemory* client_ = nullptr;
   uint32_t cursors_[ipc::kThreads] = {};
-  uint32_t asked_[ipc::kThreads] = {};
+  std::vector<ipc::RecordFields> records_;             // read, and not given out
+  std::deque<ipc::RecordFields> asks_[ipc::kThreads];  // the same
 };
 
 class Application {

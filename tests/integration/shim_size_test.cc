@@ -350,16 +350,10 @@ TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
     app.send("graph_run");
     const auto ask = daemon_.wait_for_ask();
     EXPECT_FALSE(ask.unmovable);
-    daemon_.grant(ask, 0, -3, 0, kLastTwo);
+    daemon_.grant(ask, -3, 0, kLastTwo);
     EXPECT_EQ(app.receive(), "0");
     const bool moved = app("get fake_graph_groups") == std::to_string(kLastTwo);
-    const auto told = records(wire::Kind::GRAPH);
-    ASSERT_EQ(told.size(), moved ? 0u : 1u) << "only what stayed says so";
     if (moved) break;
-    EXPECT_TRUE(told[0].unmovable);
-    EXPECT_EQ(told[0].admission, wire::Admission::ASK);
-    EXPECT_EQ(told[0].ask_seq, ask.ask_seq);
-    EXPECT_EQ(told[0].stream_seq, ask.stream_seq);
     usleep(1'000);
   }
   EXPECT_EQ(app("get fake_graph_groups"), std::to_string(kLastTwo));

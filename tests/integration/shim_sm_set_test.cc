@@ -108,17 +108,14 @@ TEST_F(ShimSmSet, WithoutAnSmSetNothingIsMade) {
   EXPECT_EQ(on_sm_set() + off_sm_set(), 0u);
 }
 
-TEST_F(ShimSmSet, AGrantAndItsCreditSayWhere) {
+TEST_F(ShimSmSet, AGrantSaysWhere) {
   OnSet app(*this);
   const std::string lane = lane_of(app);
   daemon_.control().windows[0].word = kGate;
-  expect_asks(app, "launch 64", 15, 0, 0, 0);
-  EXPECT_EQ(app("launch 64"), "0");  // by credit
+  expect_asks(app, "launch 64", 0, 0u, 0u);
   const std::string seen = app("ops");
   EXPECT_EQ(seen.find(lane), std::string::npos) << seen;
-  expect_asks(app, "launch 64", 15, 0, 0, kSet);
-  app("ops");
-  EXPECT_EQ(app("launch 64"), "0");
+  expect_asks(app, "launch 64", 0, 0u, kSet);
   EXPECT_NE(app("ops").find(detour(lane, "64")), std::string::npos);
 }
 
@@ -129,16 +126,16 @@ TEST_F(ShimSmSet, AnAskSaysWhatCannotMove) {
   daemon_.control().windows[0].set_sizes = 0b11;
   app("retain");
   app("set fake_noting 1");
-  const auto unmovable = [&](const std::string& launch, uint32_t sm_set, uint32_t credit_us) {
-    return expect_asks(app, launch, credit_us, 0, 0, sm_set).unmovable;
+  const auto unmovable = [&](const std::string& launch, uint32_t sm_set) {
+    return expect_asks(app, launch, 0, 0u, sm_set).unmovable;
   };
-  for (const char* launch : {"launch 64", "launch 72"}) EXPECT_FALSE(unmovable(launch, 0, 0));
-  EXPECT_FALSE(unmovable("graph", 0, 0)) << "it may have a twin";
-  EXPECT_TRUE(unmovable("coop 64", 0, 0));
+  for (const char* launch : {"launch 64", "launch 72"}) EXPECT_FALSE(unmovable(launch, 0));
+  EXPECT_FALSE(unmovable("graph", 0)) << "it may have a twin";
+  EXPECT_TRUE(unmovable("coop 64", 0));
   app("ops");
-  EXPECT_FALSE(unmovable("launch 64", kLast, 100));
+  EXPECT_FALSE(unmovable("launch 64", kLast));
   EXPECT_NE(app("ops").find("launch 3"), std::string::npos) << "it moved";
-  EXPECT_TRUE(unmovable("coop 64", 0, 0)) << "there is credit, but for the SM set";
+  EXPECT_TRUE(unmovable("coop 64", 0));
 }
 
 TEST_F(ShimSmSet, ARecordSaysWhatStayed) {
@@ -176,7 +173,7 @@ TEST_F(ShimSmSet, NoContextIsMadeWhileAKernelRuns) {
   app("set fake_spinning 1");
   app("set fake_noting 1");
   for (int i = 0; i < 50; ++i) {
-    expect_asks(app, "launch 64", 0, 0, 0, kSet);
+    expect_asks(app, "launch 64", 0, 0u, kSet);
   }
   EXPECT_EQ(app("get fake_green_contexts"), "0");
   EXPECT_EQ(off_sm_set(), 50u);
@@ -252,7 +249,7 @@ TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
   lane_of(app, "second 72");
   daemon_.control().windows[0].word = kGate;
   for (int i = 0; i < 20; ++i) {
-    expect_asks(app, "launch 64", 0, 0, 0, kSet);
+    expect_asks(app, "launch 64", 0, 0u, kSet);
   }
   daemon_.control().hints[0].kernels[0].predicted_us = 0;  // timed by a pair of events
   daemon_.control().windows[0].word = kLease;

@@ -127,7 +127,7 @@ TEST_F(ShimWatch, CountsNoLaunchWhereItFindsNoSlot) {
   std::vector<ipc::RecordFields> asks;
   for (uint32_t i = 0; i < ipc::kThreads; ++i) asks.push_back(daemon_.wait_for_ask(i));
   daemon_.control().header.contended = 1;
-  for (uint32_t i = 0; i < ipc::kThreads; ++i) daemon_.grant(asks[i], 0, 0, i);
+  for (uint32_t i = 0; i < ipc::kThreads; ++i) daemon_.grant(asks[i], 0, i);
   EXPECT_EQ(app.receive(), std::to_string(ipc::kThreads));
   daemon_.control().windows[0].word = kLease;
   app("again 64");  // the shared counters are brought up to date now and then

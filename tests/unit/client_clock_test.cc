@@ -49,15 +49,20 @@ class ClientClock : public ::testing::Test {
     fields.at_ns = static_cast<uint64_t>(at);
     fields.stream_seq = fields.ask_seq = 1;
     fields.admission = wire::Admission::ASK;
-    ipc::slot_ask(memory_->threads[0], 1, [&](std::byte* to) { ipc::build_record(to, fields); });
+    ipc::build_record(memory_->threads[0].ring[0], fields);
+    memory_->threads[0].ring_head = 1;
     std::vector<Claim> claims;
     ASSERT_TRUE(client_->collect(at, claims));
-    for (const Claim& claim : claims) client_->intake().take(claim, true);
+    for (const Claim& claim : claims) client_->hold_at_gate(claim);
+    const auto asked = client_->next_at_gate(at);
+    ASSERT_TRUE(asked);
+    client_->intake().take(*asked, true);
     core::Decision decision;
     decision.kind = core::DecisionKind::kGrant;
     decision.at = at;
     decision.client = 1;
     decision.ask_seq = 1;
+    decision.thread = ipc::kThreads;
     EXPECT_TRUE(client_->apply(decision));
   }
   core::TimeNs heartbeat() const { return client_->control().header.heartbeat_ns; }

@@ -38,7 +38,7 @@ class GateQueueTest : public ::testing::Test {
     const auto claim = next();
     if (!claim) return 0;
     EXPECT_EQ(claim->source, Claim::Source::kAsk);
-    EXPECT_EQ(claim->fields.admission, wire::Admission::ASK);
+    EXPECT_EQ(claim->fields.admission, wire::Admission::GATED);
     EXPECT_EQ(claim->seq, claim->fields.ask_seq);
     return claim->seq;
   }

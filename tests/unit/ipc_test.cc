@@ -305,150 +305,64 @@ TEST(Ring, LosesNothingBetweenTwoThreads) {
   client.join();
 }
 
-// One thread's ask slot, its grant slot, and what either side does with them.
-struct Slots {
-  ThreadBlock block{};
+TEST(Slot, CarriesOneGrant) {
+  const auto block = std::make_unique<ThreadBlock>();
   GrantSlot grant{};
-
-  // The record is written by relaxed atomic words: the shim is another process, but here the
-  // daemon may read a record that it will then not believe, and ThreadSanitizer would see a race.
-  void ask(uint32_t seq) {
-    Slot record;
-    build_record(record.bytes, {.ask_seq = seq});
-    slot_ask(block, seq, [&](std::byte* slot) {
-      for (size_t at = 0; at < kRecordBytes; at += sizeof(uint64_t)) {
-        uint64_t word;
-        std::memcpy(&word, record.bytes + at, sizeof word);
-        __atomic_store_n(reinterpret_cast<uint64_t*>(slot + at), word, __ATOMIC_RELAXED);
-      }
-    });
-  }
-  // The ask that the daemon sees now, 0 if none; a malformed record fails the test.
-  uint32_t poll(uint32_t last_seen) {
-    Slot copy;
-    uint32_t seq = 0;
-    if (!slot_poll(block, last_seen, seq, copy.bytes)) return 0;
-    RecordFields fields;
-    EXPECT_TRUE(read_record(copy.bytes, fields));
-    EXPECT_EQ(fields.ask_seq, seq) << "the record of another ask";
-    return seq;
-  }
-};
-
-TEST(AskSlot, CarriesOneAskAndItsGrant) {
-  auto slots = std::make_unique<Slots>();
-  EXPECT_EQ(slots->poll(0), 0u) << "fresh memory holds no ask";
-  EXPECT_FALSE(slot_granted(slots->grant, 1));
-  slots->ask(1);
-  EXPECT_EQ(slots->poll(0), 1u);
-  EXPECT_EQ(slots->poll(1), 0u) << "seen once";
-  slot_answer(slots->grant, 1, {300, 7, SmSet(2), -5});
-  EXPECT_FALSE(slot_sleeps(slots->block));
-  ASSERT_TRUE(slot_granted(slots->grant, 1));
-  const Grant got = slot_grant(slots->grant);
-  EXPECT_EQ(got.credit_us, 300u);
-  EXPECT_EQ(got.epoch, 7u);
+  EXPECT_FALSE(slot_granted(grant, 1));
+  block->waiting = 1;
+  slot_answer(grant, 1, {SmSet(2), -5});
+  EXPECT_TRUE(slot_sleeps(*block)) << "it must be woken";
+  ASSERT_TRUE(slot_granted(grant, 1));
+  const Grant got = slot_grant(grant);
   EXPECT_EQ(got.sm_set, SmSet(2));
   EXPECT_EQ(got.launch_priority, -5);
-  slot_close(slots->block, 1);
-  EXPECT_EQ(slots->poll(1), 0u);
-  EXPECT_FALSE(slot_withdrawn(slots->block, 1));
+  EXPECT_FALSE(slot_granted(grant, 2)) << "a late grant is not taken for the next ticket";
 }
 
-TEST(AskSlot, SaysWhenTheWaiterMustBeWoken) {
-  auto slots = std::make_unique<Slots>();
-  slots->ask(1);
-  slots->block.waiting = 1;
-  slot_answer(slots->grant, 1, {});
-  EXPECT_TRUE(slot_sleeps(slots->block));
-}
-
-TEST(AskSlot, ShowsBothWhenGrantAndWithdrawalCross) {
-  auto slots = std::make_unique<Slots>();
-  slots->ask(1);
-  EXPECT_EQ(slots->poll(0), 1u);
-  slot_withdraw(slots->block, 1);
-  slot_answer(slots->grant, 1, {});
-  EXPECT_TRUE(slot_withdrawn(slots->block, 1));
-  EXPECT_TRUE(slot_granted(slots->grant, 1));
-  slots->ask(2);
-  EXPECT_FALSE(slot_granted(slots->grant, 2)) << "a late grant is not taken for the next ask";
-  EXPECT_EQ(slots->poll(1), 2u);
-}
-
-TEST(AskSlot, HidesAnAskWhoseThreadDiedBeforePublishing) {
-  auto slots = std::make_unique<Slots>();
-  slots->ask(1);
-  EXPECT_EQ(slots->poll(0), 1u);
-  slot_close(slots->block, 1);
+TEST(Slot, HidesAGrantWhoseDaemonDiedBeforePublishing) {
+  GrantSlot grant{};
   DiesHere::armed = true;
-  EXPECT_THROW(slot_ask<DiesHere>(slots->block, 2, [](std::byte* slot) { build_record(slot, {}); }),
-               Killed);
+  EXPECT_THROW(slot_answer<DiesHere>(grant, 1, {SmSet(5), 0}), Killed);
   DiesHere::armed = false;
-  EXPECT_EQ(slots->poll(1), 0u);
+  EXPECT_FALSE(slot_granted(grant, 1));
 }
 
-TEST(AskSlot, HidesAGrantWhoseDaemonDiedBeforePublishing) {
-  auto slots = std::make_unique<Slots>();
-  slots->ask(1);
-  DiesHere::armed = true;
-  EXPECT_THROW(slot_answer<DiesHere>(slots->grant, 1, {.credit_us = 5}), Killed);
-  DiesHere::armed = false;
-  EXPECT_FALSE(slot_granted(slots->grant, 1));
-}
-
-// Asks in turn; every fourth ask or so gives up if the grant does not come at once. Returns the
-// number of grants.
-uint32_t ask_impatiently(Slots& slots, uint32_t asks, uint64_t seed) {
-  std::mt19937_64 random(seed);
-  uint32_t granted = 0;
-  for (uint32_t seq = 1; seq <= asks; ++seq) {
-    slots.ask(seq);
-    const bool impatient = random() % 4 == 0;
-    uint64_t patience = random() % 8;
-    while (!slot_granted(slots.grant, seq) && !(impatient && patience-- == 0)) {
-      std::this_thread::yield();
-    }
-    if (!slot_granted(slots.grant, seq)) {
-      slot_withdraw(slots.block, seq);
-      continue;
-    }
-    const Grant got = slot_grant(slots.grant);
-    EXPECT_EQ(got.credit_us, seq * 3) << "the grant of another ask";
-    EXPECT_EQ(got.epoch, seq + 1);
-    slot_close(slots.block, seq);
-    ++granted;
-  }
-  return granted;
-}
-
-TEST(AskSlot, AGrantIsForItsAskThoughOthersWereWithdrawn) {
-  auto slots = std::make_unique<Slots>();
-  constexpr uint32_t kAsks = 20'000;
-  std::atomic<bool> done{false};
-  uint32_t granted = 0;
+// A waiter that gives up now and then takes no grant for another ticket, and sleeps through none.
+TEST(Slot, AWaiterIsWokenAndTakesItsOwnGrant) {
+  const auto block = std::make_unique<ThreadBlock>();
+  GrantSlot grant{};
+  constexpr uint32_t kTickets = 20'000;
+  std::atomic<uint32_t> wanted{0};
   std::thread client([&] {
-    granted = ask_impatiently(*slots, kAsks, seed_of_run());
-    done = true;
+    std::mt19937_64 random(seed_of_run());
+    for (uint32_t ticket = 1; ticket <= kTickets; ++ticket) {
+      wanted = ticket;
+      uint64_t patience = random() % 4 == 0 ? random() % 8 : UINT64_MAX;
+      while (!slot_granted(grant, ticket) && patience-- != 0) {
+        slot_sleep(*block, grant, ticket, [&](uint32_t seen) { grant.granted.wait(seen); });
+      }
+      if (!slot_granted(grant, ticket)) continue;
+      EXPECT_EQ(slot_grant(grant).launch_priority, static_cast<int32_t>(ticket) * 3);
+    }
+    wanted = UINT32_MAX;
   });
-  uint32_t last_seen = 0;
-  while (!done) {
-    const uint32_t seq = slots->poll(last_seen);
-    if (seq == 0) {
+  uint32_t answered = 0;
+  for (uint32_t ticket = 0; ticket != UINT32_MAX; ticket = wanted) {
+    if (ticket == answered) {
       std::this_thread::yield();
       continue;
     }
-    EXPECT_GT(seq, last_seen);
-    last_seen = seq;
-    slot_answer(slots->grant, seq, {.credit_us = seq * 3, .epoch = seq + 1});
+    answered = ticket;
+    slot_answer(grant, ticket, {{}, static_cast<int32_t>(ticket) * 3});
+    slot_fence();
+    if (slot_sleeps(*block)) grant.granted.notify_all();
   }
   client.join();
-  EXPECT_GT(granted, kAsks / 2);
+  EXPECT_GT(answered, kTickets / 2);
 }
 
 TEST(Layout, FitsTheMemoryBudgetOfAProcess) {
   EXPECT_LE(sizeof(ControlMemory) + sizeof(ClientMemory), size_t{8} << 20);
-  EXPECT_EQ(offsetof(ThreadBlock, ask_record) % 64, 0u);
   EXPECT_EQ(window_us(pack_window(3, kWindowLease)), kWindowLease);
   EXPECT_EQ(window_epoch(pack_window(3, kWindowLease)), 3u);
 }

@@ -166,13 +166,13 @@ TEST(Ps, WhoseLaunchesMayBeHeldHasALineThatSaysWhere) {
   EXPECT_EQ(text.find(line), text.rfind(line)) << text;
   held["priority"] = 0;
   EXPECT_NE(printed(one).find("client 5: held on the device\n"), std::string::npos) << "who else";
-  held["held"] = "ask";
-  held["asks_because"] = "its rule has it fail closed";
-  EXPECT_NE(printed(one).find("client 5: held in the program, which asks: its rule has it fail"),
+  held["held"] = "thread";
+  held["threads_wait_because"] = "its rule has it fail closed";
+  EXPECT_NE(printed(one).find("held in the program, whose threads wait: its rule has it fail"),
             std::string::npos);
   for (json& device : held["devices"]) device["window"] = "lease";
   EXPECT_EQ(printed(one).find("held"), std::string::npos) << "nobody is above it";
-  held["asks_because"] = "[daemon] gates is false";
+  held["threads_wait_because"] = "[daemon] gates is false";
   EXPECT_EQ(held_text(held, device()), "") << "that is said where the configuration says it";
 }
 

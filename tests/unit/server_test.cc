@@ -188,8 +188,8 @@ class IntakeTest : public ::testing::Test {
     claim.fields.kernel = 3;
     return claim;
   }
-  Claim ask(uint32_t seq, uint64_t stream_seq) {
-    Claim claim = launch(stream_seq);
+  Claim ask(uint32_t seq, uint64_t stream_seq) {  // of gates.h
+    Claim claim = launch(stream_seq, ipc::kThreads);
     claim.source = Claim::Source::kAsk;
     claim.seq = claim.fields.ask_seq = seq;
     claim.fields.admission = wire::Admission::ASK;
@@ -297,14 +297,18 @@ TEST_F(IntakeTest, ImpossibleFieldsAreMalformed) {
   EXPECT_EQ(intake_.malformed(), 6u);
 }
 
-TEST_F(IntakeTest, AStarvedLaunchLeavesTheQueueAndIsInFlight) {
+TEST_F(IntakeTest, AnAskIsOpenUntilItIsGrantedOrTakenBack) {
   EXPECT_EQ(kinds(ask(1, 1)), Kinds{K::kAsked});
-  EXPECT_TRUE(intake_.asking());
-  Claim self = launch(1);
-  self.fields.ask_seq = 1;
-  self.fields.admission = wire::Admission::SELF_STARVED;
-  EXPECT_EQ(kinds(self), (Kinds{K::kWithdrawn, K::kPosted}));
-  EXPECT_FALSE(intake_.asking());
+  EXPECT_EQ(intake_.asking(), 1u);
+  Claim back = ask(1, 1);
+  back.source = Claim::Source::kWithdrawal;
+  EXPECT_EQ(kinds(back), Kinds{K::kWithdrawn});
+  EXPECT_EQ(intake_.asking(), 0u);
+  EXPECT_EQ(kinds(back), Kinds{}) << "once";
+  EXPECT_EQ(kinds(ask(2, 2)), Kinds{K::kAsked});
+  EXPECT_EQ(intake_.open_ask(ipc::kThreads), 2u);
+  intake_.granted(ipc::kThreads);
+  EXPECT_EQ(intake_.asking(), 0u);
 }
 
 TEST_F(IntakeTest, AnAskSaysThatItCannotMove) {
@@ -312,37 +316,8 @@ TEST_F(IntakeTest, AnAskSaysThatItCannotMove) {
     Claim claim = ask(1 + unmovable, 1 + unmovable);
     claim.fields.unmovable = unmovable;
     EXPECT_EQ(intake_.take(claim, true).back().launch.unmovable, unmovable);
+    intake_.granted(ipc::kThreads);
   }
-}
-
-TEST_F(IntakeTest, AGrantThatCrossedATimeOutCountsOnce) {
-  kinds(ask(1, 1));
-  intake_.granted(0);
-  Claim self = launch(1);
-  self.fields.ask_seq = 1;
-  self.fields.admission = wire::Admission::SELF_STARVED;
-  EXPECT_EQ(kinds(self), Kinds{K::kWithdrawn}) << "in flight since the grant";
-}
-
-TEST_F(IntakeTest, AGrantedLaunchThatCouldNotMoveSaysSo) {
-  kinds(ask(1, 1));
-  intake_.granted(0);
-  Claim stayed = launch(1);
-  stayed.fields.ask_seq = 1;
-  stayed.fields.admission = wire::Admission::ASK;
-  EXPECT_EQ(kinds(stayed), Kinds{}) << "as it was granted";
-  stayed.fields.unmovable = true;
-  EXPECT_EQ(kinds(stayed), Kinds{K::kWithdrawn});
-  kinds(ask(2, 2));
-  intake_.granted(0);
-  EXPECT_EQ(kinds(stayed), Kinds{}) << "too late, and no other launch";
-  EXPECT_EQ(intake_.malformed(), 0u);
-}
-
-TEST_F(IntakeTest, ANewAskEndsTheOldOne) {
-  kinds(ask(1, 1));
-  EXPECT_EQ(kinds(ask(2, 2)), (Kinds{K::kWithdrawn, K::kAsked}));
-  EXPECT_EQ(intake_.open_ask(0), 2u);
 }
 
 // Whatever a client publishes, one poll ends; and no thread's records are left behind for ever.
@@ -358,7 +333,7 @@ TEST(ClientMemory, IsReadAShareAtATime) {
     for (auto& record : block.ring) ipc::build_record(record, {});
     block.ring_head = ipc::kRingRecords;
   }
-  client.set_share({4'000, 1});
+  client.set_share(4'000);
   std::array<size_t, 8> seen{};
   for (const size_t expected : {4'000u, 4'000u, 192u, 0u}) {
     std::vector<Claim> claims;
@@ -381,35 +356,6 @@ TEST(ClientMemory, TellsOfAKernelOnce) {
   message.kernel.index = ipc::kKernels;
   EXPECT_FALSE((*made)->add_kernel(message));
   EXPECT_EQ((*made)->intake().malformed(), 2u);
-}
-
-// More threads ask than it may have asks open: the others are heard once these are answered.
-TEST(ClientMemory, HasNoMoreAsksOpenThanItsShare) {
-  Identity identity;
-  identity.id = 1;
-  auto made = Client::make(identity);
-  ASSERT_TRUE(made) << made.error().message;
-  Client& client = **made;
-  auto& memory = const_cast<ipc::ClientMemory&>(client.memory());
-  memory.counters.threads_used = 3;
-  ipc::RecordFields fields;
-  fields.stream_seq = fields.ask_seq = 1;
-  fields.admission = wire::Admission::ASK;
-  for (ipc::ThreadBlock& block : std::span(memory.threads, 3)) {
-    ipc::slot_ask(block, 1, [&](std::byte* record) { ipc::build_record(record, fields); });
-  }
-  client.set_share({100, 2});
-  std::vector<Claim> claims;
-  ASSERT_TRUE(client.collect(1'000, claims));
-  ASSERT_EQ(claims.size(), 2u);
-  EXPECT_TRUE(client.behind());
-  for (const Claim& claim : claims) client.intake().take(claim, true);
-  client.intake().granted(claims[0].thread);
-  claims.clear();
-  ASSERT_TRUE(client.collect(1'000, claims));
-  ASSERT_EQ(claims.size(), 1u);
-  EXPECT_EQ(claims[0].thread, 2u);
-  EXPECT_FALSE(client.behind());
 }
 
 TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
@@ -460,7 +406,11 @@ TEST(ClientMemory, AGrantWakesOneOfThoseWhoSleepOnItsWord) {
   }
   while (sleepers_on(word) < kSleepers) std::this_thread::yield();
   const_cast<ipc::ClientMemory&>(client.memory()).threads[0].waiting.store(1);
-  client.wake(0);
+  Claim claim;
+  claim.fields.admission = wire::Admission::ASK;
+  claim.fields.ask_seq = 1;
+  ASSERT_TRUE(client.let_through(claim));
+  client.wake();
   EXPECT_EQ(sleepers_on(word), kSleepers - 1);
   ipc::futex_wake(&word);
   for (std::thread& sleeper : sleepers) sleeper.join();

@@ -241,9 +241,10 @@ std::string held_text(const json& client, const json& device) {
     return std::string("held on the device") +
            (first ? "" : ": more important work stops its launches there");
   }
-  const std::string why = client.value("asks_because", "");
+  const std::string why = client.value("threads_wait_because", "");
   const bool by_default = why == "[daemon] gates is false";
-  return held.empty() || by_default ? "" : "held in the program, which asks: " + printable(why);
+  return held.empty() || by_default ? ""
+                                    : "held in the program, whose threads wait: " + printable(why);
 }
 
 std::string stops_text(const json& client, const json& device) {
