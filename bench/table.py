@@ -209,7 +209,7 @@ def sizes_table(path):
                      str(leased.get("median_us", "–")),
                      "yes" if leased.get("digests") == row["bare"].get("digests") else "no",
                      *(str(client.get(key, "–"))
-                       for key in ("graph_twins", "partitioned", "unpartitioned")),
+                       for key in ("graph_twins", "on_sm_set", "off_sm_set")),
                      document["commit"]])
     return rows
 

@@ -14,7 +14,6 @@ struct MetricInfo {
   const char* unit;  // of the value: "us", or "" for a number
   const char* help;  // one sentence
   MetricType type;
-  const char* old_name = nullptr;  // told beside it until the next release
 };
 
 // `Of` is a plain struct; the member may be of one that it derives from.

@@ -118,7 +118,6 @@ template <size_t kMethod>
 constexpr Field method_field(const char* name) {
   return {name, push_method<kMethod>, true};
 }
-void push_absent(lua_State* L, Session&, Object&) { lua_pushnil(L); }
 
 template <class T>
 T& hand_out(lua_State* L, const Session& s, const Kept<T>& kept) {
@@ -196,7 +195,6 @@ constexpr Field kLaunchFields[] = {
     {"fenceable", push_launch_field<&LaunchView::movable>},
     {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
     {"right_size", push_right_size},
-    {"is_collective", push_absent},
 };
 constexpr Field kKernelOwnFields[] = {
     {"name", push_kernel_name},

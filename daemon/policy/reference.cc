@@ -80,7 +80,6 @@ constexpr Entry kLaunchDocs[] = {
     {"k.by_credit_us", nullptr, "number",
      "predicted µs that its thread launched by credit since it last asked"},
     {"k.right_size", nullptr, "integer?", "as `kn.right_size`"},
-    {"k.is_collective", nullptr, "boolean?", "nil in this build"},
 };
 
 constexpr Entry kKernelDocs[] = {

@@ -228,11 +228,8 @@ Profile read(const toml::table& root, const std::string& file, std::string& erro
   Profile p;
   Table in(root, file, error);
   const uint32_t version = in.count("version");
-  if (error.empty() && (version == 0 || version > kVersion)) {
-    in.bad("version", "from 1 to " + std::to_string(kVersion) + ", which this heddle reads");
-  }
+  if (error.empty() && version != kVersion) in.bad("version", std::to_string(kVersion));
   if (!error.empty()) return p;
-  p.version = version;
   p.file = file;
   p.gpu = in.text("gpu");
   p.driver = in.text("driver");

@@ -15,7 +15,6 @@
 
 namespace heddle::profiles {
 
-// 3, where each kernel was timed, 2, without uid, and 1, without duration_us_after, are read.
 inline constexpr int kVersion = 4;
 inline constexpr size_t kKernelsMax = 1 << 16;
 
@@ -52,7 +51,6 @@ struct Profile {
   std::optional<uint32_t> uid;
   std::optional<Probe> probe;
 
-  uint32_t version = kVersion;
   std::string file;  // where it was read from, and the lines of what others may not have:
   uint32_t gpu_line = 0, driver_line = 0;
 };

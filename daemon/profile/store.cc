@@ -2,7 +2,6 @@
 
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -109,9 +108,7 @@ void ProfileStore::learn_gpu(const std::string& gpu, const std::string& driver, 
   }
 }
 
-// What an older heddled wrote may be of any user's program: its own user's have a use for it.
 void ProfileStore::take(Profile profile) {
-  if (!profile.uid && profile.version < 3) profile.uid = geteuid();
   const Key key{profile.uid, profile.task.task};
   const auto there = profiles_.find(key);
   if (there != profiles_.end()) {

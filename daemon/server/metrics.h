@@ -114,10 +114,9 @@ inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"crossed", "", "Grants that crossed a withdrawal", kCounter}, &core::Stats::crossed},
     {{"credited", "", "Launches by the credit of an earlier grant", kCounter},
      &core::Stats::credited},
-    {{"on_sm_set", "", "Launches granted on fewer SMs than their client has", kCounter, "fenced"},
+    {{"on_sm_set", "", "Launches granted on fewer SMs than their client has", kCounter},
      &core::Stats::on_set},
-    {{"off_sm_set", "", "Launches that the policy gave a size and that ran on all SMs", kCounter,
-      "unfenced"},
+    {{"off_sm_set", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
      &core::Stats::off_set},
     {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
     {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
@@ -143,10 +142,8 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
     {{"dropped", "", "Records that found no room in their ring", kCounter}, &ClientCounts::dropped},
     {{"marker_errors", "", "Completion markers that the driver refused", kCounter},
      &ClientCounts::marker_errors},
-    {{"on_sm_set", "", "Launches kept on some of the SMs", kCounter, "partitioned"},
-     &ClientCounts::on_sm_set},
-    {{"off_sm_set", "", "Launches that were to be kept on some SMs and were not", kCounter,
-      "unpartitioned"},
+    {{"on_sm_set", "", "Launches kept on some of the SMs", kCounter}, &ClientCounts::on_sm_set},
+    {{"off_sm_set", "", "Launches that were to be kept on some SMs and were not", kCounter},
      &ClientCounts::off_sm_set},
     {{"green_streams", "", "Streams of Green Contexts that the program made; never moved",
       kCounter},
@@ -248,7 +245,6 @@ nlohmann::json metrics_json(const Metric<Of> (&table)[N], const std::type_identi
     nlohmann::json& value = all[metric.name];
     std::visit([&](auto member) { value = of.*member; }, metric.member);
     if (value.is_number_float() && value.get<double>() == core::kUnlimitedUs) value = nullptr;
-    if (metric.old_name != nullptr) all[metric.old_name] = value;
   }
   return all;
 }

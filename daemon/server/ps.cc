@@ -64,7 +64,6 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"priority_text", priority_text(who.priority)},
               {"rule", who.rule},
               {"sm_set", who.sm_set.bits()},
-              {"partition", who.sm_set.bits()},  // its name until the next release
               {"sm_count", who.sms.get()},
               {"memory_asked", who.memory_asked},
               {"memory_by", memory_mechanism(who)},

@@ -26,7 +26,6 @@
 ---@field fenceable boolean # it can run on fewer SMs
 ---@field by_credit_us number # predicted µs that its thread launched by credit since it last asked
 ---@field right_size integer? # as `kn.right_size`
----@field is_collective boolean? # nil in this build
 
 ---@class Kernel
 ---@field name string # the function's name

@@ -14,11 +14,10 @@ INTEGER = re.compile(r"\b(?:u?int\d+_t|int|unsigned)[ &]+"
                      r"(groups|partition|fence|kept|size|sm|sms|sm_set)\b(?! *\()")
 OTHER_NAME = re.compile(r"[Pp]artition(?!_point)|(?<!_)\b[Ff]enc(?:e[ds]?|ing|eable)\b|"
                         r"\b(?:un)?fenced_?us\b")
-# What is meant by these words is another thing, or what policies and old readers know them as.
+# What is meant by these words is another thing, or what policies know them as.
 MEANT = re.compile(
     r"KRISP|minSmPartitionSize"                # the driver's and the paper's
-    r'|"(?:un)?partitioned"|"(?:un)?fenced"|"partition"'  # until the next release
-    r'|"(?:k\.|g\.)?(?:fenceable|fenced_us)"'  # in Lua
+    r'|"(?:k\.|g\.)?(?:fenceable|fenced_us)"|"partition"'  # in Lua
     r"|kernel-scoped|(?:no|the|A|a|that) fence\b")       # of memory
 
 

@@ -53,7 +53,7 @@ TEST(Metrics, JsonHasEachRowAndNullForWhatIsInfinite) {
   stats.asked = 7;
   stats.bound_violations = 3;
   const json counted = server::metrics_json(server::kDeviceMetrics, stats);
-  EXPECT_EQ(counted.size(), std::size(server::kDeviceMetrics) + 2) << "two rows have an old name";
+  EXPECT_EQ(counted.size(), std::size(server::kDeviceMetrics));
   EXPECT_EQ(counted["asked"], 7);
   EXPECT_EQ(counted["bound_violations"], 3);
   server::ClientOnDevice client;
@@ -220,16 +220,6 @@ TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"+Inf\"} 3"));
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_count" + on + "} 3"));
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_sum" + on + "} 9e-06"));
-}
-
-TEST(Prometheus, RenamedMetricIsToldUnderItsOldNameToo) {
-  json status = status_json();
-  core::Stats stats;
-  stats.on_set = 5;
-  status["devices"][0]["stats"] = server::metrics_json(server::kDeviceMetrics, stats);
-  const std::string page = cli::prometheus_text(status, {{"clients", json::array()}});
-  EXPECT_TRUE(has_line(page, "heddle_gpu_on_sm_set_total{gpu_uuid=\"GPU-1\"} 5")) << page;
-  EXPECT_TRUE(has_line(page, "heddle_gpu_fenced_total{gpu_uuid=\"GPU-1\"} 5")) << page;
 }
 
 TEST(Prometheus, EachMetricHasOneHeadAndStandsTogether) {

@@ -95,10 +95,6 @@ TEST_F(SearchTest, SmallGpuHasTheSizesBelowItsOwn) {
   EXPECT_EQ(search().sm.get(), 32U);
 }
 
-TEST_F(SearchTest, OldNameOfThePolicyStillLoads) {
-  EXPECT_EQ(search("right_size_inside.lua").sm.get(), 48U);
-}
-
 TEST_F(SearchTest, KernelInitSaysWhetherLaunchesAreTimed) {
   load(with_hooks("kernel_init = function(kn) return 8, -2, true end"));
   core::KernelVerdict v = size();

@@ -180,14 +180,6 @@ TEST_F(ProfileFiles, TheStoreKeepsAProbesMetricsOutOfAKernelThatIsTimedLater) {
   EXPECT_EQ(saved->task.kernels[1].facts.metrics.there, 0u);
 }
 
-TEST_F(ProfileFiles, AnOlderHeddledsProfileIsForItsOwnUser) {
-  write("old.toml", lines(format(profile()), "version = 4", "version = 2"));
-  ProfileStore store = open_store();
-  store.learn_gpu("NVIDIA H200", "580.159.04", false);
-  EXPECT_TRUE(store.find(geteuid(), 0xfedcba9876543210));
-  EXPECT_FALSE(store.find(geteuid() + 1, 0xfedcba9876543210));
-}
-
 TEST_F(ProfileFiles, NothingIsReadOrWrittenThatOthersCouldHaveLaid) {
   const std::string elsewhere = directory_ + "/elsewhere";
   std::ofstream(elsewhere) << "precious";

@@ -68,21 +68,13 @@ TEST(Profile, PruneKeepsAKernelThatOnlyGraphsLaunchIfItHasMetrics) {
   EXPECT_EQ(p.task.kernels[0].facts.id, 1u);
 }
 
-TEST(Profile, OfVersion1IsRead) {
-  Profile old = profile();
-  old.task.kernels[1].after.clear();
-  const Result<Profile> read = parse(lines(format(old), "version = 4", "version = 1"), "p.toml");
-  ASSERT_TRUE(read) << read.error().message;
-  EXPECT_EQ(format(*read), format(*parse(format(old), "p.toml")));
-}
-
 TEST(Profile, RefusesWhatIsWrongByFileAndLine) {
   const std::string good = format(profile());
   const struct {
     const char *what, *with, *error;
   } cases[] = {
-      {"version = 4", "version = 5", "p.toml:2: version must be from 1 to 4"},
-      {"version = 4", "version = 0", "p.toml:2: version must be from 1 to 4"},
+      {"version = 4", "version = 5", "p.toml:2: version must be 4"},
+      {"version = 4", "version = 3", "p.toml:2: version must be 4"},
       {"version = 4", "", "p.toml:1: version is missing"},
       {"gpu = \"NVIDIA H200\"", "gpu = 7", "p.toml:3: gpu must be a text"},
       {"key = \"fedcba9876543210\"", "key = \"fedcba\"", "p.toml:7: key must be 16 hexadecimal"},

@@ -67,12 +67,10 @@ class Page {
   }
 
   // A row of a table: `name` in its unit becomes prefix_name_seconds, with _total if it is counted.
-  // An older daemon lacks some.
   void add(const char* prefix, const MetricInfo& metric, const json& counted,
            const Labels& labels) {
-    const auto found = counted.find(metric.name);
-    if (found == counted.end()) return;
-    const double value = found->is_null() ? core::kUnlimitedUs : found->get<double>();
+    const json& found = counted.at(metric.name);
+    const double value = found.is_null() ? core::kUnlimitedUs : found.get<double>();
     std::string name = metric.name;
     const bool timed = std::strcmp(metric.unit, "us") == 0;
     if (const size_t unit = name.find("_us"); timed && unit != name.npos) name.erase(unit, 3);
@@ -86,12 +84,7 @@ class Page {
   template <class Of, size_t N>
   void add_table(const char* prefix, const Metric<Of> (&table)[N], const json& counted,
                  const Labels& labels) {
-    for (MetricInfo metric : table) {
-      add(prefix, metric, counted, labels);
-      if (metric.old_name == nullptr) continue;
-      metric.name = metric.old_name;
-      add(prefix, metric, counted, labels);
-    }
+    for (const MetricInfo& metric : table) add(prefix, metric, counted, labels);
   }
 
   std::string text() const {
