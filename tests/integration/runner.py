@@ -408,7 +408,7 @@ expect = ["fifo@mps/hp: hp mean_over_alone <= 50 (nobody)", "fifo: be cv <= 1 (n
         text = self.mocks(f"""
 repetitions = 1
 block_s = 0.1
-policies = ["fifo@mps", "ring_isolated@mps", "{own}@mps"]
+policies = ["fifo@mps", "static_equal@mps", "{own}@mps"]
 baselines = ["mps"]
 """)
         self.run_bench(text, "--logs", str(self.at / "logs"), "--profiles",
@@ -418,7 +418,7 @@ baselines = ["mps"]
         self.assertEqual(result["errors"], [])
         logs = [log.read_text() for log in (self.at / "logs").rglob("heddled.log")]
         self.assertEqual(sorted(any(f"policy={name}" in log or f'"{name}"' in log for log in logs)
-                                for name in ("own", "ring_isolated")), [True, True], logs)
+                                for name in ("own", "static_equal")), [True, True], logs)
 
     def test_apart_the_rows_with_mps_come_after_the_others(self):
         text = self.mocks('apart = true\nrepetitions = 2\nblock_s = 0.1\npolicies = []\n'

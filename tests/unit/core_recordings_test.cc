@@ -412,7 +412,7 @@ TEST(Projections, ClientsAreTreatedAsTheyWere) {
 // What the tolerances are worth: a third slower is the same behaviour, another policy is not.
 TEST(Projections, TellPoliciesApartAndNotDelays) {
   const std::vector<std::string> is = projected(1, 1);
-  EXPECT_LT(differences(is, projected(1.33, 1)).size(), is.size() * 3 / 100);
+  EXPECT_LT(differences(is, projected(1.33, 1)).size() * 100, is.size() * 3);
   EXPECT_GT(differences(is, projected(1, 1, true)).size(), is.size() / 2);
 }
 
