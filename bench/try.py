@@ -36,7 +36,7 @@ from pathlib import Path
 
 from harness import traces
 from harness.beside import p99, rounded
-from harness.processes import Daemon, Ending, HostError, tail
+from harness.processes import UNGATED, Daemon, Ending, HostError, tail
 from harness.report import write
 from harness.verdict import verdict
 
@@ -170,9 +170,9 @@ class Trial:
         promised = [f"{key} = {most}" for key, most in promised.items() if most]
         if promised:
             lines += ["[[rule]]", f'label = "{SERVICE}"', 'priority = "latency"', *promised]
-        self.daemon = Daemon(DIST, folder, mps, env, lines, "ungated", None)
+        self.daemon = Daemon(DIST, folder, mps, env, lines, UNGATED, None)
         self.daemon.start()
-        self.daemon.loaded = ("ungated", {})
+        self.daemon.loaded = (UNGATED, {})
         self.policy = options.policy.stem
         shutil.copy(options.policy, self.daemon.policies)
         self.programs = {}
@@ -282,7 +282,7 @@ class Trial:
             self.say(f"{SERVICE} has ended: now whole runs of it")
             for label in list(self.programs):
                 self.stop(label)
-            self.daemon.use("ungated", {})
+            self.daemon.use(UNGATED, {})
             self.blocks, self.unit = [], "whole run"
             self.measure_by(self.whole)
 
@@ -291,13 +291,13 @@ class Trial:
             block(f"alone/{SERVICE}", repetition)
         self.start(JOB)
         for repetition in range(self.options.repetitions):
-            for row, policy in (("shared", "ungated"), (self.policy, self.policy)):
+            for row, policy in (("shared", UNGATED), (self.policy, self.policy)):
                 self.daemon.use(policy, {})  # and waits a second for its decisions
                 block(row, repetition)
         self.shown = json.loads(self.daemon.command("policy", "show", "--json"))
         ps = json.loads(self.daemon.command("ps", "--json"))
         self.mps = all(client.get("mode") == "mps" for client in ps["clients"])
-        self.daemon.use("ungated", {})
+        self.daemon.use(UNGATED, {})
         self.stop(JOB)
         block(f"alone/{SERVICE}", 2)
         self.stop(SERVICE)

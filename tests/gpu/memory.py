@@ -33,7 +33,7 @@ COST_ROUNDS = 7
 
 class Memory(Setting):
     def __init__(self, options, folder, mps):
-        super().__init__(options, folder, "ungated", mps)
+        super().__init__(options, folder, "mps_default", mps)
 
     def measure(self):
         """{"rows": {way: {"steps": [...], "filled": {...}} or {"error": TEXT}}, "cost": {how: ns},

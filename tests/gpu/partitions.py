@@ -29,7 +29,7 @@ LEAD_S = 0.5  # between the command and the block
 
 class Rates(Setting):
     def __init__(self, options, folder):
-        super().__init__(options, folder, "ungated", place="daemon")
+        super().__init__(options, folder, "mps_default", place="daemon")
 
     def measure(self):
         """{row: {"per_s": [...], "sms": [...], "unpartitioned": [...]}}"""
