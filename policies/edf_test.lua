@@ -15,7 +15,7 @@ test("a request that is due sooner overtakes one that began earlier", function(t
   local s = pair(t, "edf.lua")
   t.below(s:stats("tight").p99_us, 5000, "p99 of tight")
   t.below(s:stats("loose").p99_us, 100000, "p99 of loose")
-  t.below(5000, pair(t, "fifo.lua"):stats("tight").p99_us, "p99 of tight under fifo")
+  t.below(5000, pair(t, "papers/fifo.lua"):stats("tight").p99_us, "p99 of tight under fifo")
 end)
 
 test("without an objective a launch is due a second after its request began", function(t)

@@ -61,7 +61,7 @@ for _, mps in ipairs(modes) do
       s:run(500000)
       return 100 * (s:stats("a").launches + s:stats("b").launches)
     end
-    t.below(0.97 * work_us("fifo.lua"), work_us("fair.lua"), "97 % of the work under fifo")
+    t.below(0.97 * work_us("papers/fifo.lua"), work_us("fair.lua"), "97 % of the work under fifo")
   end)
 end
 

@@ -82,7 +82,8 @@ class Host:
 
 
 def check(host):
-    host.run(f"{BIN}/heddle", "policy", "test", "/opt/heddle/share/heddle/policies/fifo_test.lua")
+    host.run(f"{BIN}/heddle", "policy", "test",
+             "/opt/heddle/share/heddle/policies/papers/fifo_test.lua")
     host.run(f"{BIN}/heddle-bench", "virtual", "/etc/scenario.toml")
     daemon = host.start_daemon()
     try:

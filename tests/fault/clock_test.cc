@@ -33,7 +33,7 @@ class ClockTest : public DaemonTest {
       setenv("STATE_DIRECTORY", folder_.c_str(), 1);
       setenv("LD_PRELOAD", HEDDLE_WILD_CLOCK, 1);
       execl(HEDDLE_HEDDLED, "heddled", "--socket", config_.socket.c_str(), "--policy",
-            HEDDLE_POLICIES "/fifo.lua", nullptr);
+            HEDDLE_POLICIES "/papers/fifo.lua", nullptr);
       _exit(127);
     }
     ASSERT_TRUE(eventually([&] { return status().contains("clients"); })) << log_text();

@@ -114,14 +114,14 @@ TEST_F(CrowdTest, LaunchesWithinAWindow) {
 }
 
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {
-  config_.policy.name = HEDDLE_POLICIES "/fifo.lua";
+  config_.policy.name = HEDDLE_POLICIES "/papers/fifo.lua";
   setenv("HEDDLE_GATES", "0", 1);
   start();
   EXPECT_GT(launch_all(9, "gate"), (ipc::kThreads + kFew - 2) * kLaunchesEach / 2);
 }
 
 TEST_F(CrowdTest, LaunchesAtGates) {
-  config_.policy.name = HEDDLE_POLICIES "/fifo.lua";
+  config_.policy.name = HEDDLE_POLICIES "/papers/fifo.lua";
   start();
   // Of a unit, only the first launch is granted: how many units there are is a matter of time.
   EXPECT_GT(launch_all(9, "gate"), 0u);

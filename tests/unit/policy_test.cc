@@ -387,7 +387,7 @@ TEST_F(PolicyTest, GarbageIsCollectedUnderLoad) {
 }
 
 TEST_F(PolicyTest, ShippedPoliciesDecideQuicklyAndWithoutGarbage) {
-  for (const char* name : {"fifo", "priority", "gapfill", "fair"}) {
+  for (const char* name : {"papers/fifo", "priority", "gapfill", "fair"}) {
     gpu_ = FakeGpu();
     gpu_.launches[7] = {};
     gpu_.launches[7].client = 1;
