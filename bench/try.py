@@ -410,7 +410,7 @@ def parse(arguments):
     add("--patience", type=float, default=300, help="seconds for that launch (300)")
     add("--policy", default="gapfill", help="a name, or a file .lua (gapfill)")
     add("--slowdown-max", type=float, metavar="X", help="promised to the service by a rule: 1.10, "
-        "others slow it by ten per cent; for policies that keep promises, such as ipc_budget")
+        "others slow it by ten per cent; for policies that keep promises, such as combined")
     add("--slowdown-p99-max", type=float, metavar="X", help="likewise of all its runs but one in a "
         "hundred; auto keeps that")
     add("--report", metavar="F.html", help="charts, timeline, policy and machine in one file")

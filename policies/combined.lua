@@ -8,31 +8,38 @@
 -- Three questions in this order, each from policies/lib, and each says why.
 -- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
 -- 2. On how many SMs would it go beside them? On fence_sm at most, or on the least at which it
---    takes no longer, where that was measured, so that they have the others (lib/size.lua). On all
---    of them where it is predicted to end before anybody above has work again.
+--    takes no longer, where that was measured, so that they have the others. On all of them where
+--    it is predicted to end before anybody above has work again, and with a fence_sm of 0.
 -- 3. Can those above afford it there? Their rules' slowdown_max says what they were promised
---    (lib/company.lua). If not, it waits, and a shorter one may go.
+--    (lib/company.lua). Each account is in us: it refills while its client works, and pays for what
+--    runs beside it. If it cannot, the launch waits, and a shorter one may go.
+--
+-- Clients without a promise hold nobody back: give latency-critical ones a rule with slowdown_max.
+-- The other side is a rule's issue_max, l2_max and dram_max for a neighbour: the core keeps to that
+-- under each policy, also beside those without a promise.
 queue.create("waiting")
 
-local above, size, company = import "lib/above", import "lib/size", import "lib/company"
+local above, company = import "lib/above", import "lib/company"
 
--- How many SMs (nil: all), or false and why not.
+-- True and on how many SMs (nil and 0: all), or false and why not.
 local function place(k, g, p)
-  local beside = g.inflight_us + k.predicted_us > g:gap_us(k.priority)
-  local sm = beside and size.of(k, g, p.fence_sm) or nil
+  local sm
+  if g.mode == "mps" and k.fenceable and g.inflight_us + k.predicted_us > g:gap_us(k.priority) then
+    local most = math.min(p.fence_sm, math.floor(g.sm_total / 2))
+    sm = math.min(k.right_size or most, most)
+  end
   local fits, why = company.may_join(k, sm)
   if fits then return true, sm end
   return false, why
 end
 
 return policy {
-  name = "combined", api = 1, version = "1.0.0",
+  name = "combined", api = 1, version = "1.1.0",
   params = {
     inflight_us = { type = "int", min = 20, max = 100000, default = 1000,
                     doc = "most predicted work of less important clients in flight" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 64,
-                 doc = "most SMs for who joins others, under MPS, half of them at most; 0: as many "
-                       .. "as it uses" },
+                 doc = "most SMs for who joins others, under MPS, half of them at most; 0: all" },
   },
   hooks = {
     enqueue = function(k, p)

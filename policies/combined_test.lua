@@ -27,7 +27,7 @@ test("the more important of those that wait goes first", function(t)
   t.eq(s:log()[2].client, "mid", "after the promised one")
 end)
 
--- As in ipc_budget_test.lua: learned first, then judged for a second.
+-- As in combined_budget_test.lua: learned first, then judged for a second.
 local function beside(t, params)
   local s = three(t, params)
   s:loop { client = "be", us = 600, blocks = 264, count = 8 }
@@ -74,6 +74,27 @@ test("who joins others runs on fence_sm SMs at most", function(t)
     end
   end
   t.ok(joined > 50, joined .. " launches")
+end)
+
+test("who joins others has no more SMs than its curve says", function(t)
+  local s = three(t)
+  local small = { client = "be", us = 600, blocks = 16, kernel = "small", count = 8,
+                  metrics = { us_on_1 = 1200, us_on_2 = 605, us_on_4 = 600, us_on_8 = 600,
+                              us_on_all = 600 } }
+  s:loop(small)
+  s:run(20000)
+  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 66, at = 20000 }
+  small.count = nil
+  s:loop(small)
+  s:run(300000)
+  local joined = 0
+  for _, launch in ipairs(s:log()) do
+    if launch.client == "be" and launch.at_us > 200000 then
+      joined = joined + 1
+      t.below(launch.sms, 21, "SMs at " .. launch.at_us)  -- two groups, the last one larger
+    end
+  end
+  t.ok(joined > 20, joined .. " launches")
 end)
 
 test("shorter launches do not overtake a long one for ever", function(t)

@@ -48,18 +48,18 @@ class Promise(unittest.TestCase):
 
     def test_a_promise_that_mps_alone_breaks(self):
         static = [f"./static.lua:sms={sms}@mps" for sms in (32, 96)]
-        rows = self.figures("promise.toml", "resnet152_copy", ",".join(["ipc_budget@mps", *static]))
+        rows = self.figures("promise.toml", "resnet152_copy", ",".join(["combined@mps", *static]))
         h = {row: found["jobs"]["H"] for row, found in rows.items() if "H" in found["jobs"]}
         self.assertEqual({row for row, found in h.items() if "promise_kept" in found},
-                         {"mps", "ipc_budget@mps", *static}, "all in which it has company")
+                         {"mps", "combined@mps", *static}, "all in which it has company")
         self.assertEqual(h["mps"]["promise_kept"]["n"], 2)
-        self.assertLess(self.mean(rows, "ipc_budget@mps"), self.mean(rows, "mps"))
+        self.assertLess(self.mean(rows, "combined@mps"), self.mean(rows, "mps"))
         few, many = (rows[row]["jobs"]["L"]["per_s"]["value"] for row in static)
         self.assertLess(few, 0.8 * many, "best effort has a third of the SMs")
 
     def test_a_mix_gives_its_job_the_promise_of_its_file(self):
-        rows = self.figures("mixes.toml", "resnet152_training", "ipc_budget@mps")
-        self.assertLess(self.mean(rows, "ipc_budget@mps"), self.mean(rows, "mps"))
+        rows = self.figures("mixes.toml", "resnet152_training", "combined@mps")
+        self.assertLess(self.mean(rows, "combined@mps"), self.mean(rows, "mps"))
 
     def test_learn_leaves_a_profile_of_each_program(self):
         profiles = self.folder / "profiles"

@@ -119,10 +119,10 @@ def check_checks(folder):
                         ('[policy]\nname = "gapfil"\n', "no such policy"),
                         ('[policy]\nname = "fifo"\nparams = { dept = 1 }\n', "dept"),
                         ('[policy]\nnme = "fifo"\n', "unknown key"),
-                        ('[policy]\nname = "ipc_budget"\n' + PROMISE, ""),
+                        ('[policy]\nname = "combined"\n' + PROMISE, ""),
                         ('[policy]\nname = "auto"\n' + TAIL, ""),
-                        ('[policy]\nname = "ipc_budget"\n' + TAIL,
-                         'rule "rule 1" promises a p99 of 1.20, policy ipc_budget does not keep'),
+                        ('[policy]\nname = "combined"\n' + TAIL,
+                         'rule "rule 1" promises a p99 of 1.20, policy combined does not keep'),
                         ('[policy]\nname = "gapfill"\n' + PROMISE,
                          'rule "rule 1" promises 1.10, policy gapfill does not keep promises')):
         config.write_text(text)

@@ -404,19 +404,19 @@ TEST_F(VirtualTest, ARowHasTheConfigurationThatItNames) {
 
 // What others may do beside the service depends on what its rule promises.
 TEST_F(VirtualTest, APromiseHoldsBestEffortBack) {
-  options_.policies = {"ipc_budget@mps"};
+  options_.policies = {"combined@mps"};
   options_.baselines = std::vector<std::string>();
   const VirtualRun free = run_virtual(options_);
   std::string pair = kPair;
   write(pair.insert(pair.find("[job.sim]"), "slowdown_max = 1.1\n"));
   const VirtualRun promised = run_virtual(options_);
   const auto slowdown = [](const VirtualRun& run) {
-    return figure(run, "ipc_budget@mps", "service", "mean_over_alone");
+    return figure(run, "combined@mps", "service", "mean_over_alone");
   };
   EXPECT_GT(slowdown(free), 1.2);
   EXPECT_LE(slowdown(promised), 1.1);
-  EXPECT_LT(figure(promised, "ipc_budget@mps", "filler", "per_s"),
-            figure(free, "ipc_budget@mps", "filler", "per_s"));
+  EXPECT_LT(figure(promised, "combined@mps", "filler", "per_s"),
+            figure(free, "combined@mps", "filler", "per_s"));
 }
 
 // Four requests of the service at once, each 3 kernels of 0.85 ms, ten times a second: the second

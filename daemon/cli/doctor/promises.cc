@@ -19,7 +19,7 @@ std::vector<Finding> examine_promises(const json& ps) {
             {Level::kWarn, "promise",
              "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() + ", " +
                  printable(client.at("label")) + "): " + promise.text + promise.by,
-             "run a policy that keeps it, such as ipc_budget, or auto for a p99; under one, keep "
+             "run a policy that keeps it, such as combined, or auto for a p99; under one, keep "
              "its neighbours on fewer SMs (sms of their rule)"});
       }
     }

@@ -1,11 +1,14 @@
--- Work beside others is let in as far as what they were promised allows.
+-- Work beside others is let in as far as what they were promised allows, on all SMs.
+
+local function sim(t, mps)
+  return t.sim { policy = "combined.lua", mps = mps ~= false, params = { fence_sm = 0 } }
+end
 
 -- A promised client with runs of 2 ms that fill the GPU, and best effort's kernels of `us`. After
 -- 300 ms in which both are learned: how much slower the client is for a second, and best effort's
 -- launches in it.
 local function beside(t, o)
-  local s = t.sim { policy = o.policy or "ipc_budget.lua", mps = o.mps ~= false,
-                    params = o.params or { fence_sm = 0 } }
+  local s = sim(t, o.mps)
   s:client { name = "lc", priority = 0, slowdown_max = o.slowdown_max }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = o.us, blocks = o.blocks or 264, count = 8 }
@@ -62,7 +65,7 @@ test("beside a program that it does not slow down best effort gets far more", fu
 end)
 
 test("what fits a gap costs nothing", function(t)
-  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  local s = sim(t)
   s:client { name = "lc", priority = 0, slowdown_max = 1.01 }
   s:client { name = "be", priority = 9 }
   s:loop { client = "be", us = 100, count = 8 }
@@ -77,49 +80,12 @@ test("what fits a gap costs nothing", function(t)
 end)
 
 test("the reason names the channel", function(t)
-  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  local s = sim(t)
   s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
   s:client { name = "be", priority = 9 }
   s:launch { client = "lc", us = 5000, blocks = 264, sync = true }
   s:launch { client = "be", us = 3000, at = 5 }
   s:at(10):expect { running = "lc", waiting = "be", verdict = IDLE, reason = "interference: slots" }
-end)
-
-test("nobody above: it goes at once", function(t)
-  local s = t.sim { policy = "ipc_budget.lua", mps = true }
-  s:client { name = "be", priority = 9 }
-  s:launch { client = "be", us = 3000, at = 5 }
-  s:at(20):expect { running = "be" }
-end)
-
-test("shorter launches do not overtake a long one for ever", function(t)
-  local s = t.sim { policy = "ipc_budget.lua" }
-  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
-  s:client { name = "long", priority = 5 }
-  s:client { name = "short", priority = 9 }
-  s:loop { client = "long", us = 3000, blocks = 66, count = 8 }
-  s:loop { client = "short", us = 600, blocks = 66, count = 8, at = 30000 }
-  s:run(60000)
-  s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 264, at = 60000 }
-  s:run(200000)
-  s:loop { client = "long", us = 3000, blocks = 66 }
-  s:loop { client = "short", us = 600, blocks = 66 }
-  s:run(2000000)
-  t.ok(s:stats("long").launches > 8 + 30, s:stats("long").launches - 8 .. " launches of long")
-end)
-
-test("what is held on the device has a gap by one verdict", function(t)
-  local s = t.sim { policy = "ipc_budget.lua", mps = true }
-  s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
-  s:client { name = "be", priority = 9, gates = true }
-  s:loop { client = "be", us = 60, blocks = 264, count = 8 }
-  s:run(20000)
-  s:loop { client = "lc", us = 800, gap_us = 5000 }
-  s:loop { client = "be", us = 60, blocks = 264, launches = 4000 }
-  s:run(200000)
-  local be = s:stats("be")
-  t.ok(be.gpu_us > 150000, "GPU time of be, " .. be.gpu_us)
-  t.below(be.asks, be.launches / 8, "verdicts")
 end)
 
 -- The mean over 10 ms at worst, in the second half of a second, of a channel of which each launch
@@ -146,7 +112,7 @@ for _, held in ipairs { false, true } do
   local how = held and ", held on the device" or ""
   test("a rule's dram_max bounds what best effort uses beside others" .. how, function(t)
     local function use(dram_max, dram_pct)
-      local s = t.sim { policy = "ipc_budget.lua", mps = true }
+      local s = sim(t)
       s:client { name = "lc", priority = 0 }
       s:client { name = "be", priority = 9, dram_max = dram_max, gates = held }
       for _ = 1, 2 do                                   -- threads
@@ -167,7 +133,7 @@ for _, held in ipairs { false, true } do
 end
 
 test("a client that is alone may use all of a channel", function(t)
-  local s = t.sim { policy = "ipc_budget.lua", mps = true }
+  local s = sim(t)
   s:client { name = "be", priority = 9, issue_max = 0.1 }
   s:loop { client = "be", us = 200, launches = 20, kernel = "fma", metrics = { ipc = 3.9 } }
   s:run(200000)
@@ -176,7 +142,7 @@ end)
 
 test("a graph is held to its limit by its metrics", function(t)
   local function launches(metrics)
-    local s = t.sim { policy = "ipc_budget.lua", mps = true }
+    local s = sim(t)
     s:client { name = "lc", priority = 0 }
     s:client { name = "be", priority = 9, dram_max = 0.1 }
     s:loop { client = "lc", us = 200, gap_us = 200, blocks = 66 }
@@ -192,7 +158,7 @@ end)
 -- cannot say; without, the launch costs half of its time until runs say better.
 test("a measured launch whose cost nobody knows waits for a pause", function(t)
   local function launches(metrics)
-    local s = t.sim { policy = "ipc_budget.lua", mps = true, params = { fence_sm = 0 } }
+    local s = sim(t)
     s:client { name = "lc", priority = 0, slowdown_max = 1.10 }
     s:client { name = "be", priority = 9 }
     s:loop { client = "be", us = 2000, blocks = 100, kernel = "be", metrics = metrics, count = 8 }
