@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <fstream>
-#include <random>
 
 #include "daemon/base/printable_output.h"
 #include "daemon/cli/command_line.h"
@@ -13,7 +12,6 @@
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/policy/test.h"
-#include "daemon/cli/run/elf.h"
 #include "daemon/cli/run/preload.h"
 #include "daemon/cli/seconds.h"
 #include "tests/folder.h"
@@ -159,46 +157,11 @@ TEST(PreloadList, LoaderVariablesAreFilledIn) {
   for (const auto& entry : list) EXPECT_EQ(entry["exists"], entry["path"] != "/gone.so") << entry;
 }
 
-TEST(Elf, ReadsTheVersionsOfThisSystemsCLibrary) {
-  const auto libc = parse_elf(MappedFile(std::string("/lib/x86_64-linux-gnu/libc.so.6")).bytes());
-  if (!libc) GTEST_SKIP() << "it lies elsewhere";
-  EXPECT_TRUE(libc->is_x86_64);
-  EXPECT_NE(std::find(libc->defines.begin(), libc->defines.end(), "GLIBC_2.17"),
-            libc->defines.end());
-  EXPECT_NE(std::find(libc->needs.begin(), libc->needs.end(), "GLIBC_2.3"), libc->needs.end());
-}
-
 TEST(Elf, AFileThatIsNoCLibraryLacksEverything) {
   const std::string shim = make_elf({"", {"GLIBC_2.17", "GLIBC_2.2.5"}, {}});
   EXPECT_EQ(missing_versions(shim, ""), (std::vector<std::string>{"GLIBC_2.2.5", "GLIBC_2.17"}));
   EXPECT_EQ(missing_versions(shim, make_elf({"", {}, {"GLIBC_2.2.5"}})),
             std::vector<std::string>{"GLIBC_2.17"});
-}
-
-TEST(Elf, HugeNamesAreCut) {
-  const std::string name(1'000'000, 'x');
-  const auto elf = parse_elf(make_elf({"/" + name, {name}, {name}}));
-  ASSERT_TRUE(elf);
-  EXPECT_EQ(elf->interpreter.size(), 256u);
-  EXPECT_EQ(elf->needs.at(0).size(), 256u);
-  EXPECT_EQ(elf->defines.at(0).size(), 256u);
-}
-
-TEST(Elf, AnyBytesAreSafe) {
-  const unsigned seed = std::random_device{}();
-  SCOPED_TRACE("seed " + std::to_string(seed));
-  std::mt19937 random(seed);
-  const std::string sound =
-      make_elf({.needs = {"A", "B"}, .defines = {"C", "D"}, .exports = {"e"}});
-  for (int round = 0; round < 20'000; ++round) {
-    std::string bytes = sound;
-    for (uint32_t i = 0; i < 1 + random() % 8; ++i) {
-      bytes[random() % bytes.size()] = static_cast<char>(random());
-    }
-    bytes.resize(random() % 4 == 0 ? random() % bytes.size() : bytes.size());
-    (void)parse_elf(bytes);  // the sanitizers judge
-    (void)exported_symbols(bytes);
-  }
 }
 
 TEST(PolicyTest, OutputOfATestAndItsPolicyIsShown) {
