@@ -59,9 +59,15 @@ std::string name_of(const ::testing::TestParamInfo<Mutation>& info) {
 
 class PolicyMutation : public ::testing::TestWithParam<Mutation> {
  protected:
-  std::string error_of(const std::string& test) {
-    const fs::path policy = directory_ / GetParam().policy;
-    const std::string stem = policy.stem().string() + "_";
+  // Beside the policy, in one of its own files of tests or in the one that `test` begins with.
+  std::string error_of(std::string test) {
+    fs::path policy = directory_ / GetParam().policy;
+    std::string stem = policy.stem().string() + "_";
+    if (const size_t end = test.find(".lua: "); end != test.npos) {
+      policy = directory_ / test.substr(0, end + 4);
+      stem = policy.filename().string();
+      test.erase(0, end + 6);
+    }
     for (const fs::path& file : fs::directory_iterator(policy.parent_path())) {
       const std::string name = file.filename().string();
       if (!name.starts_with(stem) || !name.ends_with("_test.lua")) continue;
