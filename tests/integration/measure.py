@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """bench/experiments/measure.py in miniature on the simulated GPU: over several calls, interrupted
 in between; its tables; heddle-bench agree on what it leaves; its plan, and virtual
-time. And record_traces.py, with what plays its recordings.
+time. And recordings of programs alone, with what plays them.
 
     measure.py [DIST]
 """
@@ -169,23 +169,33 @@ class Measure(unittest.TestCase):
 
     def test_what_is_recorded_plays_in_virtual_time_and_as_a_workload(self):
         """Bounds for a loaded host; the stand-in takes 17 ms."""
-        done = subprocess.run(
-            [sys.executable, ROOT / "bench/experiments/record_traces.py", "--dist", DIST, "--sim",
-             "--out", self.folder, "--only", "resnet50-bs1"], env=self.env, text=True,
-            capture_output=True, timeout=60)
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        made = json.loads((self.folder / "traces.json").read_text())["traces"][0]
-        self.assertEqual(made["lost"], 0)
-        self.assertGreaterEqual(made["launches"], 40)
-        self.assertLess(made["bytes"], 10_000)
-        self.assertTrue(0.5 < made["played_ms"] / made["real_ms"] < 1.2, made)
-        (self.folder / "replay.toml").write_text(REPLAY)
-        done = self.bench("run", self.folder / "replay.toml", "--device", "sim", "--json",
-                          self.folder / "replay.json")
-        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-        result = json.loads((self.folder / "replay.json").read_text())
-        played = result["figures"]["mps"]["jobs"]["replayed"]["jct_ms"]["mean"]["value"]
-        self.assertTrue(0.7 < played / made["played_ms"] < 2, (played, made))
+        def figure(row, *arguments):
+            file = self.folder / f"{row}-{arguments[0]}.json"
+            done = self.bench(*arguments, "--json", file)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            result = json.loads(file.read_text())
+            job = next(iter(result["figures"][row]["jobs"].values()))
+            return job["jct_ms"]["mean"]["value"], result
+
+        def trace(*arguments):
+            return subprocess.run([DIST / "bin/heddle", "trace", *arguments], check=True, text=True,
+                                  stdout=subprocess.PIPE).stdout
+
+        real_ms, _ = figure("priority", "run", ROOT / "bench/scenarios/traces.toml", "--pair",
+                            "resnet50-bs1", "--device", "sim", "--trace", self.folder,
+                            "--skip-outputs", "--skip-alone", "--block-s", "2")
+        made = self.folder / "resnet50-bs1.trace"
+        trace("cut", self.folder / "priority.trace", made, "--seconds", "0.07")
+        shown = json.loads(trace("show", made, "--json"))
+        self.assertEqual(shown["lost"], 0)
+        self.assertGreaterEqual(shown["clients"][0]["launches"], 40)
+        self.assertLess(made.stat().st_size, 10_000)
+        replay = self.folder / "replay.toml"
+        replay.write_text(REPLAY)
+        played_ms, _ = figure("mps", "virtual", replay)
+        self.assertTrue(0.5 < played_ms / real_ms < 1.2, (played_ms, real_ms))
+        run_ms, result = figure("mps", "run", replay, "--device", "sim")
+        self.assertTrue(0.7 < run_ms / played_ms < 2, (run_ms, played_ms))
         self.assertTrue(result["digests"], "the launches of an iteration are the same each time")
 
     def test_run_on_the_virtual_device_prints_what_virtual_prints(self):
