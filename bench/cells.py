@@ -1,16 +1,12 @@
 #!/usr/bin/env python3
 """Cells of the experiments people compare by: what is kept of a result of `heddle-bench run` or
-`virtual`, and the tables of them (keep.py --cells, table.py).
-
-    cells.py RESULT.json ...    prints the table of these, and which pairs are lost
+`virtual`, and the tables of them (table.py).
 """
 
-import json
-import sys
-from pathlib import Path
+import itertools
 from statistics import fmean, median
 
-from harness import beside
+from harness import beside, keep
 from harness.md import NO_RESULT, load, markdown
 
 # Figures of a row that a table shows: of H, over alone; a quantile of too few requests is "few".
@@ -80,6 +76,14 @@ def cell_of_one(result):
     job = next(job for job in result["jobs"] if job["name"] == h)
     return {"load": job.get("load"), "onoff": job.get("onoff", False),
             "held_out": result.get("held_out", False), "rows": rows}
+
+
+def celled(name, results):
+    """What is kept of {pair: its results} as cells."""
+    whence = keep.measured(dict(enumerate(itertools.chain(*results.values()))))
+    whence = {key: ", ".join(of) for key, of in whence.items()}
+    return {"benchmark": name, **whence,
+            "cells": {pair: cell_of(of) for pair, of in results.items()}}
 
 
 def told(values):
@@ -201,13 +205,9 @@ def tables():
             **{name: each(cells(name)) for name in names}}
 
 
-def main():
-    results = {path.stem: json.loads(path.read_text()) for path in map(Path, sys.argv[1:])}
+def printed(results):
+    """The table of {pair: result}, simulated ones too, and which pairs are lost."""
     found = {name: cell_of([result]) for name, result in results.items()}
     whence = sorted({"simulated: no measurement" if result["mode"] == "simulated" else result["gpu"]
                      for result in results.values()})
-    print(each(found), lost(found), *whence, sep="\n\n")
-
-
-if __name__ == "__main__":
-    main()
+    return "\n\n".join([each(found), lost(found), *whence])

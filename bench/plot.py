@@ -8,8 +8,8 @@
     heddle-bench plot FILE.trace --kind timeline --out F.svg    who was on the GPU when, and why
 
 Results are those of `heddle-bench run`, on any --device; several give a panel each. For the
-frontier cells that keep.py kept of them will do. Traces are those of `heddle record`, or what
-`heddle trace export --perfetto` made of them (.json, .json.gz).
+frontier cells that `table.py --keep` has of them will do. Traces are those of `heddle record`, or
+what `heddle trace export --perfetto` made of them (.json, .json.gz).
 Needs matplotlib, which nothing else here does.
 
 frontier  up: mean (or p99) JCT of the first latency-critical job, over alone; right: rate of the

@@ -4,21 +4,27 @@
     table.py                          all tables
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
+    table.py RESULT.json ...          the cells of any results of `heddle-bench run`, as a table
+    table.py --keep RESULT.json ...   rewrites them small; the tables stay as they are
+    ... --report NAME                 the report of these results becomes results/tables/NAME.json
+    ... --together NAME               likewise a row for each result, of jobs of one importance
+    ... --cells NAME                  their figures become results/NAME.json, a cell a result
 
-Each table is made from the files of results/ that begin with its name; those in results/tables are
-there as cells: keep.py made them of the reports of `heddle-bench table`.
+Each table is made from the files of results/ that begin with its name.
 """
 
 import argparse
+import json
 import re
 import statistics
+import subprocess
 import sys
 from pathlib import Path
 
 import cells
-import evaluate
-import jobs
 import stopped
+from computed import tables as computed_tables
+from harness import keep, report
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 
@@ -370,7 +376,7 @@ def krisp_energy():
 
 
 def kept(path):
-    """The report of scenarios as they were measured then (keep.py --table)."""
+    """The report of scenarios as they were measured then (--report)."""
     return "\n\n".join(part if isinstance(part, str) else headed(part)
                        for part in read(path)["parts"])
 
@@ -386,7 +392,7 @@ def tables():
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
-            **cells.tables(), **evaluate.tables(), **jobs.tables(), **stopped.tables()}
+            **cells.tables(), **computed_tables(), **stopped.tables()}
 
 
 def replaced(text, found):
@@ -397,26 +403,66 @@ def replaced(text, found):
                   flags=re.DOTALL)
 
 
+def keep_results(options):
+    if not (options.report or options.together or options.cells):
+        for path, document in keep.kept(options.results, tables).items():
+            report.write(document, path)
+        return
+    results = {}
+    for path in options.results:
+        results.setdefault(path.stem, []).append(json.loads(path.read_text()))
+    if options.cells:
+        found, name = cells.celled(options.cells, results), options.cells
+    elif options.together:
+        found, name = keep.together(last(results)), f"tables/{options.together}"
+    else:
+        text = subprocess.run([options.bench, "table", *options.results], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout
+        found, name = keep.reported(last(results), text), f"tables/{options.report}"
+    report.write(found, RESULTS / f"{name}.json")
+
+
+def last(results):
+    return {name: of[-1] for name, of in results.items()}
+
+
+def write(paths, check):
+    """1 if `check` and a file's tables are others."""
+    found, stale = tables(), 0
+    for path in paths:
+        old = path.read_text()
+        new = replaced(old, found)
+        if check and new != old:
+            print(f"{path}: its tables are not those of the results: table.py --write {path}")
+            stale = 1
+        elif not check:
+            path.write_text(new)
+    return stale
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", nargs="*", type=Path)
     parser.add_argument("--write", nargs="+", type=Path, default=[])
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if it would")
+    parser.add_argument("--keep", action="store_true", help="what the tables read of the results")
+    for name in ("report", "together", "cells"):
+        parser.add_argument(f"--{name}", metavar="NAME")
+    parser.add_argument("--bench", default=RESULTS.parents[1] / "dist/bin/heddle-bench")
     options = parser.parse_args()
-    found = tables()
-    if not options.write:
-        print("\n\n".join(f"## {name}\n\n{table}" for name, table in found.items()))
-        return 0
-    stale = False
-    for path in options.write:
-        old = path.read_text()
-        new = replaced(old, found)
-        if options.check and new != old:
-            print(f"{path}: its tables are not those of the results: table.py --write {path}")
-            stale = True
-        elif not options.check:
-            path.write_text(new)
-    return 1 if stale else 0
+    if options.write:
+        return write(options.write, options.check)
+    if options.keep:
+        try:
+            return keep_results(options)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            return f"table.py: {error}"
+    if options.results:
+        print(cells.printed({path.stem: json.loads(path.read_text()) for path in options.results}))
+    else:
+        print("\n\n".join(f"## {name}\n\n{table}" for name, table in tables().items()))
+    return 0
 
 
 if __name__ == "__main__":

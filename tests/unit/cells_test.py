@@ -11,8 +11,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import cells  # noqa: E402
-import keep  # noqa: E402
-from harness import md  # noqa: E402
+from harness import keep, md  # noqa: E402
 
 
 def value(of):
@@ -42,7 +41,7 @@ class Cells(unittest.TestCase):
         md.RESULTS = Path(folder.name)
 
     def keep(self, **results):
-        kept = keep.celled("beside_training", {pair: [of] for pair, of in results.items()})
+        kept = cells.celled("beside_training", {pair: [of] for pair, of in results.items()})
         (md.RESULTS / "beside_training.json").write_text(json.dumps(kept))
 
     def test_nothing_is_shown_of_what_is_not_measured(self):
@@ -124,7 +123,7 @@ class Cells(unittest.TestCase):
     def test_any_results_are_printed_and_simulated_ones_say_so(self):
         path = md.RESULTS / "pair.json"
         path.write_text(json.dumps(result(mode="simulated", mps=row(1.2, 0.9))))
-        said = subprocess.run([sys.executable, BENCH / "cells.py", path], text=True, check=True,
+        said = subprocess.run([sys.executable, BENCH / "table.py", path], text=True, check=True,
                               stdout=subprocess.PIPE).stdout
         self.assertIn("| pair | 400 | 1.02 / 1.20, 0.90 |", said)
         self.assertIn("simulated: no measurement", said)

@@ -1,4 +1,4 @@
-"""bench/harness, keep.py and table.py, without processes: python3 -m unittest."""
+"""bench/harness and table.py, without processes: python3 -m unittest."""
 
 import json
 import sys
@@ -9,9 +9,8 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-import keep  # noqa: E402
 import table  # noqa: E402
-from harness import beside, md, report  # noqa: E402
+from harness import beside, keep, md, report  # noqa: E402
 
 
 # Results that no table reads: of tests (trace_predict_test, instructions.py) and of sentences.
@@ -43,9 +42,10 @@ class Harness(unittest.TestCase):
     def test_results_hold_what_tables_read_and_no_more(self):
         paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
                  and str(path.relative_to(md.RESULTS)) not in OF_TESTS | OF_SENTENCES | OF_BOTH]
-        for path, document in keep.kept(paths).items():
+        for path, document in keep.kept(paths, table.tables).items():
             with self.subTest(path.name):
-                self.assertEqual(json.loads(path.read_text()), document, f"bench/keep.py {path}")
+                self.assertEqual(json.loads(path.read_text()), document,
+                                 f"bench/table.py --keep {path}")
 
     def test_a_kept_result_has_its_figures_instead_of_samples(self):
         raw = {"us": [1, 2, 3], "per_s": 1 / 3, "command": "x", "row": {"a": 1, "b": 2}, "n": {}}

@@ -1,27 +1,12 @@
-#!/usr/bin/env python3
-"""Makes results small: of each file in results/ what the tables read of it stays, and no more.
-
-    keep.py bench/results/memory.json ...        rewrites them; the tables stay as they are
-    keep.py --table NAME RESULT.json ...         the report of `heddle-bench run`'s results becomes
-                                                 the table NAME: results/tables/NAME.json
-    keep.py --together NAME RESULT.json ...      a row for each result, of jobs of one importance
-    keep.py --cells NAME RESULT.json ...         their figures become results/NAME.json, a cell a
-                                                 result: cells.py has the tables
+"""Makes results small: what the tables read of them stays, and no more (table.py --keep).
 
 Figures that need samples are computed (md.py) and stay instead of them. Who measures again puts the
-raw result there, sees that the tables are right, and calls this.
+raw result into results/, sees that the tables are right, and calls that.
 """
 
-import argparse
-import itertools
 import json
-import subprocess
-import sys
-from pathlib import Path
 
-import cells
-import table
-from harness import md, report
+from harness import md
 
 WHENCE = {"mode", "gpu", "date", "commit"}  # stay where no table shows them, too
 
@@ -105,14 +90,6 @@ def measured(results):
     return whence
 
 
-def celled(name, results):
-    """What is kept of {pair: its results} as cells."""
-    whence = measured(dict(enumerate(itertools.chain(*results.values()))))
-    whence = {key: ", ".join(of) for key, of in whence.items()}
-    return {"benchmark": name, **whence,
-            "cells": {pair: cells.cell_of(of) for pair, of in results.items()}}
-
-
 def reported(results, text):
     """What is kept of `heddle-bench run`'s results, by name, and of the report that tells of them:
     its tables as cells."""
@@ -142,64 +119,30 @@ def together(results):
     return {**whence, "parts": [rows]}
 
 
-def all_tables(documents):
-    """The tables, with these documents in the place of their files."""
+def all_tables(documents, tables):
+    """What `tables()` makes with these documents in the place of their files."""
     def watched(path, document):
         return documents.get(path.resolve(), document)
     md.watched, before = watched, md.watched
     try:
-        return table.tables()
+        return tables()
     finally:
         md.watched = before
 
 
-def kept(paths):
-    """{path: what is to be kept of it}"""
+def kept(paths, tables):
+    """{path: what is to be kept of it}: what `tables()` reads, and where it is from."""
     documents = {path.resolve(): json.loads(path.read_text()) for path in paths}
-    wanted = all_tables(documents)  # which fills in what is computed
+    wanted = all_tables(documents, tables)  # which fills in what is computed
     watched = {path: Seen(document) for path, document in documents.items()}
     for document in watched.values():
         document.keys_read |= WHENCE
-    all_tables(watched)
+    all_tables(watched, tables)
     small = {path: pruned(document) for path, document in watched.items()}
     for path, document in small.items():
         if document.keys() <= WHENCE:
             raise ValueError(f"{path}: no table reads it; see table.py for the names that are read")
         document |= {key: documents[path][key] for key in ("energy_j",) if key in documents[path]}
-    if all_tables(small) != wanted:
+    if all_tables(small, tables) != wanted:
         raise ValueError("the tables would change; a table reads what Seen does not notice")
     return small
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__,
-                                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("results", nargs="+", type=Path)
-    parser.add_argument("--table", metavar="NAME")
-    parser.add_argument("--together", metavar="NAME")
-    parser.add_argument("--cells", metavar="NAME")
-    parser.add_argument("--bench", default=md.RESULTS.parents[1] / "dist/bin/heddle-bench")
-    options = parser.parse_args()
-    try:
-        if options.cells:
-            results = {}
-            for path in options.results:
-                results.setdefault(path.stem, []).append(json.loads(path.read_text()))
-            report.write(celled(options.cells, results), md.RESULTS / f"{options.cells}.json")
-            return
-        if name := options.table or options.together:
-            results = {path.stem: json.loads(path.read_text()) for path in options.results}
-            if options.table:
-                text = subprocess.run([options.bench, "table", *options.results],
-                                      text=True, check=True, stdout=subprocess.PIPE).stdout
-            found = reported(results, text) if options.table else together(results)
-            report.write(found, md.RESULTS / f"tables/{name}.json")
-            return
-        for path, document in kept(options.results).items():
-            report.write(document, path)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
-        sys.exit(f"keep.py: {error}")
-
-
-if __name__ == "__main__":
-    sys.exit(main())
