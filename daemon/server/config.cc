@@ -194,14 +194,9 @@ std::string read_gpu(const toml::table& table, const std::string& file, Config& 
     }
   }
   s.number("idle_us", 100, 1e7, core.idle_us);
-  s.number("idle_us_max", 100, 1e7, core.idle_us_max);
-  s.number("window_low_us", 0, 1e6, core.window_low_us);
-  s.number("window_alone_us", 0, 1e6, core.window_alone_us);
-  s.number("default_kernel_us", 1, 1e6, core.default_kernel_us);
   double starvation_ms = core.starvation_us / 1e3;
   s.number("starvation_ms", 1, 600'000, starvation_ms);
   core.starvation_us = starvation_ms * 1e3;
-  s.flag("launch_priorities", core.launch_priorities);
   return s.finish();
 }
 

@@ -281,17 +281,14 @@ core::Config config_of(const json& j, uint8_t device) {
   c.mps = j.value("mps", c.mps);
   c.switch_us = j.value("switch_us", c.switch_us);
   c.idle_us = j.value("idle_us", c.idle_us);
-  c.idle_us_max = j.value("idle_us_max", c.idle_us_max);
   c.window_low_us = j.value("window_low_us", c.window_low_us);
   c.window_alone_us = j.value("window_alone_us", c.window_alone_us);
   c.alone = j.value("alone", c.alone);
-  c.default_kernel_us = j.value("default_kernel_us", c.default_kernel_us);
   c.stops_per_s = j.value("stops_per_s", c.stops_per_s);
   c.starvation_us = j.value("starvation_us", c.starvation_us);
   c.dispatch_max = j.value("dispatch_max", c.dispatch_max);
   c.fault_max = j.value("fault_max", c.fault_max);
   c.fault_span_us = j.value("fault_span_us", c.fault_span_us);
-  c.launch_priorities = j.value("launch_priorities", c.launch_priorities);
   c.measure_runs = j.value("measure_runs", c.measure_runs);
   c.measure_us = j.value("measure_us", c.measure_us);
   return c;
