@@ -2,7 +2,7 @@
 """Results that are computed, without a GPU, and their tables. table.py --keep makes them small.
 
     computed.py pairs FITTED.json OTHERS.json   writes results/pairs/evaluation.json
-    computed.py jobs [--only BEGIN]             writes results/jobs/*.json, in a few minutes
+    computed.py jobs [--only BEGIN]             writes results/jobs.json, in a few minutes
 
 pairs: the interference estimator against pairs that were measured (`heddle-bench pairs`, metrics in
 NAME.ncu.csv): those that its constants were fitted to, and others, of other kernels. A pair counts
@@ -20,7 +20,7 @@ import math
 import random
 import statistics
 import subprocess
-import sys
+import tempfile
 from pathlib import Path
 
 from harness import report
@@ -233,7 +233,7 @@ def estimator_tables():
 
 # ---- jobs ----------------------------------------------------------------------------------------
 
-JOBS = RESULTS / "jobs"
+JOBS = RESULTS / "jobs.json"
 TABLES = Path(__file__).resolve().parent.parent / "profiles" / "jobs"
 # The forest's settings were chosen on seeds 1 to 5: the figures are of others.
 PREDICT_SEED = "11"
@@ -285,13 +285,9 @@ def run(heddle, only):
         done = subprocess.run([heddle, "--json", "plan", *arguments], capture_output=True,
                               text=True, check=True)
         said = json.loads(done.stdout.replace(str(TABLES), "profiles/jobs"))
-        document = {"benchmark": f"jobs-{name}", **said}
         shown = [argument.replace(str(TABLES), "profiles/jobs") for argument in arguments]
-        document["command"] = "heddle plan " + " ".join(shown)
-        if document.get("mode") != "simulated":
-            document["mode"] = "computed"
-        report.write(document, JOBS / f"{name}.json")
-        print(name, flush=True)
+        document = {"mode": "computed", **said, "command": "heddle plan " + " ".join(shown)}
+        save(name, document)
 
 
 def ended(result):
@@ -309,23 +305,24 @@ def ended(result):
 
 
 def run_duration(bench):
-    raw = JOBS / "duration.raw"
     scenario = TABLES.parents[1] / "bench" / "scenarios" / DURATION[1]
-    try:
+    with tempfile.TemporaryDirectory() as folder:
+        raw = Path(folder) / "raw.json"
         subprocess.run([bench, DURATION[0], scenario, *DURATION[2:], "--json", raw],
                        capture_output=True, check=True)
         rows = ended(json.loads(raw.read_text()))
-    finally:
-        raw.unlink(missing_ok=True)
-    document = {"benchmark": "jobs-duration", "mode": "simulated", "rows": rows,
-                "command": "heddle-bench " + " ".join(DURATION)}
-    (JOBS / "duration.json").write_text(json.dumps(document, indent=1) + "\n")
-    print("duration", flush=True)
+    save("duration", {"mode": "simulated", "rows": rows,
+                      "command": "heddle-bench " + " ".join(DURATION)})
+
+
+def save(name, document):
+    documents = json.loads(JOBS.read_text()) if JOBS.exists() else {}
+    report.write(documents | {name: document}, JOBS)
+    print(name, flush=True)
 
 
 def load(name):
-    path = JOBS / f"{name}.json"
-    return read(path) if path.exists() else None
+    return read(JOBS).get(name) if JOBS.exists() else None
 
 
 def predict_table(name):

@@ -4,6 +4,7 @@ Figures that need samples are computed (md.py) and stay instead of them. Who mea
 raw result into results/, sees that the tables are right, and calls that.
 """
 
+import itertools
 import json
 
 from harness import md
@@ -119,6 +120,10 @@ def together(results):
     return {**whence, "parts": [rows]}
 
 
+def results_of(found):
+    return found if isinstance(found, list) else [found]
+
+
 def all_tables(documents, tables):
     """What `tables()` makes with these documents in the place of their files."""
     def watched(path, document):
@@ -134,15 +139,16 @@ def kept(paths, tables):
     """{path: what is to be kept of it}: what `tables()` reads, and where it is from."""
     documents = {path.resolve(): json.loads(path.read_text()) for path in paths}
     wanted = all_tables(documents, tables)  # which fills in what is computed
-    watched = {path: Seen(document) for path, document in documents.items()}
-    for document in watched.values():
+    watched = {path: seen(document) for path, document in documents.items()}
+    for document in itertools.chain(*map(results_of, watched.values())):
         document.keys_read |= WHENCE
     all_tables(watched, tables)
     small = {path: pruned(document) for path, document in watched.items()}
-    for path, document in small.items():
-        if document.keys() <= WHENCE:
-            raise ValueError(f"{path}: no table reads it; see table.py for the names that are read")
-        document |= {key: documents[path][key] for key in ("energy_j",) if key in documents[path]}
+    for path, found in small.items():
+        for whole, document in zip(results_of(documents[path]), results_of(found)):
+            if document.keys() <= WHENCE:
+                raise ValueError(f"{path}: no table reads it; see table.py for what is read")
+            document |= {key: whole[key] for key in ("energy_j",) if key in whole}
     if all_tables(small, tables) != wanted:
         raise ValueError("the tables would change; a table reads what Seen does not notice")
     return small

@@ -26,13 +26,14 @@ def computed(result, name, figure):
 
 
 def load(stem):
-    """Result files stem*.json, oldest first; timelines and such are no result files. Simulated
-    figures never reach these tables."""
+    """Result files stem*.json, oldest first; a file may hold a list of results. Timelines and such
+    are no result files. Simulated figures never reach these tables."""
     found = []
     for path in sorted(RESULTS.glob(f"{stem}*.json")):
-        document = read(path)
-        if "benchmark" in document and document.get("mode") != "simulated":
-            found.append((path.name, document))
+        documents = read(path)
+        for document in documents if isinstance(documents, list) else [documents]:
+            if "benchmark" in document and document.get("mode") != "simulated":
+                found.append((path.name, document))
     return sorted(found, key=lambda item: item[1]["date"])
 
 
