@@ -6,13 +6,30 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <type_traits>
+#include <variant>
 
-#include "daemon/base/metric.h"
 #include "daemon/core/scheduler.h"
 #include "daemon/server/attached.h"
 #include "daemon/server/engine.h"
 
 namespace heddle::server {
+
+enum class MetricType : uint8_t { kCounter, kGauge };
+
+// One row of the table. Whatever prints it (`heddle status`, `ps`, `metrics`, their --json) goes
+// through the table: a new counter is one line there.
+struct MetricInfo {
+  const char* name;  // its key in JSON
+  const char* unit;  // of the value: "us", or "" for a number
+  const char* help;  // one sentence
+  MetricType type;
+};
+
+// `Of` is a plain struct; the member may be of one that it derives from.
+template <class Of>
+struct Metric : MetricInfo {
+  std::variant<uint64_t Of::*, uint32_t Of::*, double Of::*> member;
+};
 
 // What has rows below, each where its JSON is: of status `counters`, ...
 struct DaemonCounts : EngineCounters {

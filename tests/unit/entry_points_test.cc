@@ -1,5 +1,5 @@
 // What a driver has that the shim does not know, by made files and by this system's C library.
-#include "daemon/cli/run/entry_points.h"
+#include "daemon/cli/doctor/probe.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>

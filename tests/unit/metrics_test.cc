@@ -6,7 +6,7 @@
 #include <set>
 #include <sstream>
 
-#include "daemon/cli/look/metrics.h"
+#include "daemon/cli/look/look.h"
 #include "daemon/cli/look/print.h"
 
 namespace heddle {
@@ -15,9 +15,9 @@ namespace {
 using nlohmann::json;
 
 template <class Of, size_t N>
-void check_table(const Metric<Of> (&table)[N]) {
+void check_table(const server::Metric<Of> (&table)[N]) {
   std::set<std::string> names;
-  for (const Metric<Of>& metric : table) {
+  for (const server::Metric<Of>& metric : table) {
     const std::string name = metric.name, help = metric.help, unit = metric.unit;
     EXPECT_TRUE(names.insert(name).second) << name << " has two rows";
     EXPECT_GT(help.size(), 10u) << name;

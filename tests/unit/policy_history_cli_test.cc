@@ -6,10 +6,9 @@
 #include <fstream>
 #include <sstream>
 
-#include "daemon/cli/look/explain.h"
+#include "daemon/cli/look/look.h"
 #include "daemon/cli/look/print.h"
-#include "daemon/cli/policy/change.h"
-#include "daemon/cli/policy/history.h"
+#include "daemon/cli/policy/policy.h"
 #include "tests/folder.h"
 
 namespace heddle::cli {

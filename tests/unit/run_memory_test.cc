@@ -1,5 +1,5 @@
 // What `heddle run --memory` asks of MPS, and what it says holds the limit.
-#include "daemon/cli/run/memory.h"
+#include "daemon/cli/run/run.h"
 
 #include <gtest/gtest.h>
 

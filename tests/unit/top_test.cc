@@ -1,5 +1,5 @@
 // heddle top: what is said of two samples, and that it fits a terminal.
-#include "daemon/cli/look/top.h"
+#include "daemon/cli/look/look.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 #include <sstream>
 
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/doctor/gpu_users.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/run/cdi.h"
 #include "ipc/kernel_id.h"

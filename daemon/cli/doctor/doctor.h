@@ -8,6 +8,10 @@
 #include <string>
 #include <vector>
 
+namespace CLI {
+class App;
+}
+
 namespace heddle::cli {
 
 struct Finding {
@@ -39,5 +43,50 @@ nlohmann::json gather_facts(const std::string& socket);
 
 // Prints the findings, or all of it as JSON. Returns the exit code.
 int run_doctor(const std::string& socket, bool as_json);
+
+// `heddle doctor --stop`: whether GPUs can stop kernels that run (daemon/server/stop_answers.h).
+
+struct StopOptions {
+  bool stop = false;
+  bool sim = false;
+  bool even_if_busy = false;  // others are on the GPU
+  bool once = false;          // not those that have answered under this driver
+};
+
+// Both kinds of `heddle doctor`.
+void add_doctor(CLI::App& app, StopOptions& options, const std::string& socket, const bool& as_json,
+                int& exit_code);
+// Asks, tells and keeps. Exit codes as doctor's: 1 if a GPU could not be asked, or its answer not
+// be kept; a "no" is an answer.
+int run_stop(const std::string& socket, bool as_json, const StopOptions& options);
+
+// Who uses the GPUs, by NVML's word and /proc's, and what neither could show.
+
+struct GpuUsers {
+  // Of facts' gpu_processes, without services: all whose numbers are of this PID namespace, and
+  // those of them that are not attached.
+  std::vector<nlohmann::json> all, unattached;
+  // Whose programs may be on a GPU all the same; empty if there can be none.
+  std::vector<std::string> unseen;
+};
+
+// `facts` are gather_facts()'. Needs no daemon: without one nobody is attached.
+GpuUsers gpu_users(const nlohmann::json& facts);
+
+// "pid 7 python3 of uid 1000 (pod team-a/api, container main)".
+std::string process_text(const nlohmann::json& process);
+
+// One of MPS' own processes?
+bool is_mps(const nlohmann::json& process);
+
+// What to do about `unattached`, in a pod and elsewhere.
+inline constexpr const char* kPodRemedy =
+    "let its container ask for heddle.io/latency or heddle.io/batch instead of nvidia.com/gpu";
+inline constexpr const char* kProcessRemedy =
+    "start it with heddle run, or with heddle's CDI device";
+
+// What to do about `unseen`.
+inline constexpr const char* kSeeAll =
+    "run heddle doctor as root in the host's PID namespace: sudo, docker run --pid=host";
 
 }  // namespace heddle::cli

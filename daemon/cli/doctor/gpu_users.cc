@@ -1,5 +1,4 @@
-#include "daemon/cli/doctor/gpu_users.h"
-
+// Who uses the GPUs, by the word of NVML and of /proc.
 #include <algorithm>
 #include <set>
 

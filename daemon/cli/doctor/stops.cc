@@ -1,10 +1,9 @@
 // `heddle doctor --stop`: asks GPUs whether they can stop kernels that run, and keeps the answers
 // for heddled.
-#include "daemon/cli/doctor/stops.h"
-
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <filesystem>
 #include <iostream>
 

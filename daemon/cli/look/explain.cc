@@ -1,4 +1,4 @@
-#include "daemon/cli/look/explain.h"
+#include "daemon/cli/look/look.h"
 
 #include <algorithm>
 #include <iostream>

@@ -1,4 +1,4 @@
-#include "daemon/cli/look/metrics.h"
+#include "daemon/cli/look/look.h"
 
 #include <grp.h>
 #include <unistd.h>
@@ -67,7 +67,7 @@ class Page {
   }
 
   // A row of a table: `name` in its unit becomes prefix_name_seconds, with _total if it is counted.
-  void add(const char* prefix, const MetricInfo& metric, const json& counted,
+  void add(const char* prefix, const server::MetricInfo& metric, const json& counted,
            const Labels& labels) {
     const json& found = counted.at(metric.name);
     const double value = found.is_null() ? core::kUnlimitedUs : found.get<double>();
@@ -75,16 +75,16 @@ class Page {
     const bool timed = std::strcmp(metric.unit, "us") == 0;
     if (const size_t unit = name.find("_us"); timed && unit != name.npos) name.erase(unit, 3);
     if (timed) name += "_seconds";
-    const bool counter = metric.type == MetricType::kCounter;
+    const bool counter = metric.type == server::MetricType::kCounter;
     // What is not counted must not end so: sm_total.
     if (!counter && name.ends_with("_total")) name.replace(name.size() - 6, 6, "s");
     add(prefix + name + (counter ? "_total" : ""), counter ? "counter" : "gauge", metric.help,
         labels, timed ? value / 1e6 : value);
   }
   template <class Of, size_t N>
-  void add_table(const char* prefix, const Metric<Of> (&table)[N], const json& counted,
+  void add_table(const char* prefix, const server::Metric<Of> (&table)[N], const json& counted,
                  const Labels& labels) {
-    for (const MetricInfo& metric : table) add(prefix, metric, counted, labels);
+    for (const server::MetricInfo& metric : table) add(prefix, metric, counted, labels);
   }
 
   std::string text() const {

@@ -113,9 +113,9 @@ void print_stalls(std::ostream& out, const json& stalls) {
 // Those of a table that are not 0, by their names, as many to a line as it has room for. An older
 // daemon lacks some.
 template <class Of, size_t N>
-void print_counters(std::ostream& out, const Metric<Of> (&table)[N], const json& counted) {
+void print_counters(std::ostream& out, const server::Metric<Of> (&table)[N], const json& counted) {
   std::string line = " ";
-  for (const Metric<Of>& metric : table) {
+  for (const server::Metric<Of>& metric : table) {
     const json value = counted.value(metric.name, json(0));
     if (value == 0) continue;
     std::string text = metric.name + (" " + value.dump());

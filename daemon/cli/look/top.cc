@@ -1,4 +1,4 @@
-#include "daemon/cli/look/top.h"
+#include "daemon/cli/look/look.h"
 
 #include <errno.h>
 #include <poll.h>

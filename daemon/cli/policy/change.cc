@@ -1,4 +1,4 @@
-#include "daemon/cli/policy/change.h"
+#include "daemon/cli/policy/policy.h"
 
 #include <chrono>
 #include <filesystem>

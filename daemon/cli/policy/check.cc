@@ -1,4 +1,4 @@
-#include "daemon/cli/policy/check.h"
+#include "daemon/cli/policy/policy.h"
 
 #include <filesystem>
 #include <iostream>

@@ -1,4 +1,4 @@
-#include "daemon/cli/policy/history.h"
+#include "daemon/cli/policy/policy.h"
 
 #include <algorithm>
 #include <iostream>

@@ -1,4 +1,3 @@
-#include "daemon/cli/policy/shadow.h"
 
 #include <stdio.h>
 
@@ -7,7 +6,7 @@
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
-#include "daemon/cli/policy/change.h"
+#include "daemon/cli/policy/policy.h"
 #include "daemon/cli/seconds.h"
 
 namespace heddle::cli {

@@ -1,8 +1,9 @@
-#include "daemon/cli/profile/probe.h"
+#include "daemon/cli/profile/profile.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cmath>

@@ -17,7 +17,6 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/profile/ncu.h"
-#include "daemon/cli/profile/probe.h"
 #include "daemon/profile/profile.h"
 #include "daemon/trace/reader.h"
 

@@ -1,4 +1,4 @@
-#include "daemon/cli/profile/sweep.h"
+#include "daemon/cli/profile/profile.h"
 
 #include <stdlib.h>
 

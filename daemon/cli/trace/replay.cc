@@ -1,4 +1,4 @@
-#include "daemon/cli/trace/replay.h"
+#include "daemon/cli/trace/trace.h"
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -7,7 +7,7 @@
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
-#include "daemon/cli/policy/shadow.h"
+#include "daemon/cli/policy/policy.h"
 #include "daemon/cli/trace/recorded_policies.h"
 #include "daemon/server/shadows.h"
 #include "daemon/trace/replay.h"

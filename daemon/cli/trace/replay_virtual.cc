@@ -7,7 +7,7 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/trace/recorded_policies.h"
-#include "daemon/cli/trace/replay.h"
+#include "daemon/cli/trace/trace.h"
 #include "daemon/sim/script.h"
 
 namespace heddle::cli {

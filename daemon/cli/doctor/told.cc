@@ -1,0 +1,83 @@
+// What heddled tells of itself and of its clients that somebody should see to.
+#include "daemon/cli/doctor/doctor.h"
+#include "daemon/cli/look/print.h"
+
+namespace heddle::cli {
+
+using nlohmann::json;
+using Level = Finding::Level;
+
+std::vector<Finding> examine_promises(const json& ps) {
+  std::vector<Finding> findings;
+  size_t promises = 0;
+  for (const json& client : ps.at("clients")) {
+    for (const json& device : client.value("devices", json::array())) {
+      for (const PromiseText& promise : promise_texts(device)) {
+        ++promises;
+        if (!promise.broken) continue;
+        findings.push_back(
+            {Level::kWarn, "promise",
+             "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() + ", " +
+                 printable(client.at("label")) + "): " + promise.text + promise.by,
+             "run a policy that keeps it, such as combined, or auto for a p99; under one, keep "
+             "its neighbours on fewer SMs (sms of their rule)"});
+      }
+    }
+  }
+  if (promises > 0 && findings.empty()) {
+    findings.push_back({Level::kOk, "promise",
+                        promises == 1
+                            ? "the promise is kept now"
+                            : "all " + std::to_string(promises) + " promises are kept now",
+                        ""});
+  }
+  return findings;
+}
+
+std::vector<Finding> examine_kept(const json& status) {
+  std::vector<Finding> findings;
+  // heddled's texts have their remedy behind "; ".
+  const auto warn = [&](const char* topic, const std::string& begin, const std::string& text,
+                        const char* otherwise) {
+    const size_t end = text.find("; ");
+    findings.push_back({Level::kWarn, topic, begin + printable(text.substr(0, end)),
+                        end == std::string::npos ? otherwise : printable(text.substr(end + 2))});
+  };
+  if (const std::string error = status.value("state_error", ""); !error.empty()) {
+    warn("state", "quarantines and the history of policies are not kept: ", error,
+         "give heddled a directory that it can write");
+  }
+  const json profiles = status.value("profiles", json::object());
+  for (const std::string error : profiles.value("errors", json::array())) {
+    warn("state", "a profile: ", error, "see its file");
+  }
+  const json config = status.value("config", json::object());
+  for (const std::string promise : config.value("unkept", json::array())) {
+    warn("promise", "", promise, "load a policy that does");
+  }
+  return findings;
+}
+
+std::vector<Finding> examine_containers(const json& facts) {
+  constexpr double kRecentS = 600;
+  std::vector<Finding> findings;
+  if (!facts.at("daemon").contains("status")) return findings;
+  const json refused = facts.at("daemon").at("status").value("refusals", json::object());
+  if (refused.value("count", 0) != 0 && refused.at("last_s_ago") <= kRecentS) {
+    const std::string last = refused.at("last");  // "": this asker may not know
+    findings.push_back(
+        {Level::kWarn, "refused",
+         refused.at("count").dump() +
+             " times heddled had no place for a program, which then is not held back" +
+             (last.empty() ? "" : "; the last: " + printable(last)),
+         last.empty() ? "root's heddle doctor says who" : "end the programs that hold the places"});
+  }
+  for (const json& client : facts.at("daemon").at("ps").at("clients")) {
+    if (client.value("clock_ahead_s", 0.0) == 0) continue;
+    findings.push_back({Level::kNone, "clock",
+                        "client " + client.at("id").dump() + ": " + clock_text(client), ""});
+  }
+  return findings;
+}
+
+}  // namespace heddle::cli
