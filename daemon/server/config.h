@@ -109,7 +109,7 @@ struct Config {
   core::Config core;                // device, sm_total and mps are filled in per device
 
   PolicySettings policy;
-  core::TimeNs policy_good_ns = 60'000'000'000;  // without a fault (probation.h); no key sets it
+  core::TimeNs policy_good_ns = 60'000'000'000;  // without a fault (Probation); no key sets it
   MpsSettings mps;
   ProfileSettings profiles;  // how many runs are measured is core.measure_runs
   std::vector<Rule> rules;

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <limits>
 
-#include "daemon/server/gpu_models.h"
+#include "daemon/server/gpus.h"
 
 namespace heddle::server {
 namespace {

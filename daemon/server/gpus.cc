@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <filesystem>
+
+#include "daemon/profile/gpu_model.h"
 
 namespace heddle::server {
 namespace {
@@ -66,6 +69,26 @@ std::string GpuNumbers::text(uint8_t number) const {
     text += kDigits[id[i] & 0xf];
   }
   return text;
+}
+
+std::string installed_gpu_models() {
+  std::error_code error;
+  const auto self = std::filesystem::read_symlink("/proc/self/exe", error);
+  return (self.parent_path().parent_path() / "share/heddle/gpu").string();
+}
+
+void use_gpu_model(core::Scheduler& scheduler, const std::string& directory, const std::string& gpu,
+                   Log& log) {
+  Result<core::DeviceModel> model = profiles::find_gpu_model(directory, gpu);
+  if (!model) {
+    log.info(kSomeClient, "gpu_model_unknown",
+             {{"gpu", gpu},
+              {"reason", model.error().message},
+              {"hint", "until then prices of promises are an H100's"}});
+    return;
+  }
+  log.info(kSomeClient, "gpu_model", {{"gpu", gpu}, {"model", model->gpu}});
+  scheduler.set_device_model(*model);
 }
 
 }  // namespace heddle::server

@@ -8,6 +8,8 @@
 #include <span>
 #include <string>
 
+#include "daemon/core/scheduler.h"
+#include "daemon/server/log.h"
 #include "ipc/limits.h"
 
 namespace heddle::server {
@@ -47,5 +49,15 @@ class GpuNumbers {
   std::array<GpuId, ipc::kDevices> ids_{};
   Numbers kept_ = 0;
 };
+
+// Which constants the interference estimator goes by (profiles/gpu): those in
+// share/heddle/gpu beside the executable's bin/.
+std::string installed_gpu_models();
+
+// Called once a device, on the loop's thread, as it is learned. Gives the scheduler the model in
+// `directory` that is of the GPU, as its driver names it. Where there is none, or its file is
+// wrong, the log says so, and the core's own constants stay.
+void use_gpu_model(core::Scheduler& scheduler, const std::string& directory, const std::string& gpu,
+                   Log& log);
 
 }  // namespace heddle::server

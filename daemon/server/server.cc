@@ -13,7 +13,6 @@
 #include <csignal>
 
 #include "daemon/base/replace_file.h"
-#include "daemon/server/notify.h"
 #include "daemon/server/watchdog.h"
 #include "ipc/fault.h"
 

@@ -10,6 +10,10 @@
 
 namespace heddle::server {
 
+// sd_notify(3) in a few lines, so that the daemon needs no libsystemd.
+// Sends `state` ("READY=1", "STOPPING=1") to the service manager; does nothing without one.
+void notify_service_manager(const char* state);
+
 class Watchdog {
  public:
   // Looks four times within the manager's time-out; without one there is no thread.

@@ -1,5 +1,5 @@
 // A device's scheduler goes by the constants of its GPU model, or by its own where there are none.
-#include "daemon/server/gpu_models.h"
+#include "daemon/server/gpus.h"
 
 #include <gtest/gtest.h>
 

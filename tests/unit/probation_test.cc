@@ -1,4 +1,4 @@
-#include "daemon/server/probation.h"
+#include "daemon/server/policy_in_force.h"
 
 #include <gtest/gtest.h>
 

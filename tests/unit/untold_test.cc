@@ -1,5 +1,5 @@
 // Which counts of clients the log tells, and how often.
-#include "daemon/server/untold.h"
+#include "daemon/server/alerts.h"
 
 #include <gtest/gtest.h>
 
