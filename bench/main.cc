@@ -8,8 +8,6 @@
 #include <string>
 
 #include "bench/micro.h"
-#include "bench/runner/agree.h"
-#include "bench/runner/learn.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"

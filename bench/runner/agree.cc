@@ -1,4 +1,4 @@
-#include "bench/runner/agree.h"
+#include "bench/runner/run.h"
 
 #include <algorithm>
 #include <iostream>

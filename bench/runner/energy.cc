@@ -1,4 +1,4 @@
-#include "bench/runner/energy.h"
+#include "bench/runner/watch.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "bench/runner/learn.h"
+#include "bench/runner/run.h"
 
 #include <cstdio>
 #include <set>

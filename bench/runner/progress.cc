@@ -1,4 +1,4 @@
-#include "bench/runner/progress.h"
+#include "bench/runner/watch.h"
 
 #include <algorithm>
 

@@ -6,9 +6,7 @@
 #include <random>
 #include <set>
 
-#include "bench/runner/energy.h"
 #include "bench/runner/expect.h"
-#include "bench/runner/progress.h"
 #include "bench/runner/requests.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"

@@ -3,12 +3,29 @@
 // against it, and against the files.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
-#include "daemon/policy/unknown_fields.h"
+struct lua_State;
 
 namespace heddle::policy {
+
+// Fields that a hook reads and its objects do not have, found in its bytecode before it runs.
+
+// A field of a kind of object, and the kind of what it holds, "" if that is none. The field "=call"
+// is what a call gives; a kind with the field "*" may have others.
+struct FieldOfKind {
+  std::string kind, field, to;
+};
+struct UnknownField {
+  int line;
+  std::string kind, field, chunk;
+};
+// Appends those of the Lua function on top of the stack, whose parameters are of these kinds, and
+// of the functions that it calls.
+void find_unknown_fields(lua_State* L, std::span<const std::string> parameters,
+                         std::span<const FieldOfKind> fields, std::vector<UnknownField>& found);
 
 // "hooks.dispatch", "k.client", "queue.insert", "map:get", "RUN": all that is registered.
 std::vector<std::string> registered_names();

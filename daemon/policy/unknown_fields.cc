@@ -1,5 +1,5 @@
 // Tells the linter (linter.h) of objects, and what it finds.
-#include "daemon/policy/unknown_fields.h"
+#include "daemon/policy/reference.h"
 
 #include "daemon/policy/sandbox.h"
 

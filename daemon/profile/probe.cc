@@ -1,4 +1,4 @@
-#include "daemon/profile/probe.h"
+#include "daemon/profile/profile.h"
 
 #include <algorithm>
 #include <map>

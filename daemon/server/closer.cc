@@ -1,4 +1,4 @@
-#include "daemon/server/closer.h"
+#include "daemon/server/connections.h"
 
 #include <signal.h>
 

@@ -1,20 +1,45 @@
 // Who gets a place: connections that are taken, refused, or end for others. Loop thread only.
 #pragma once
 
+#include <condition_variable>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 #include <unordered_map>
 
 #include "daemon/core/event.h"
-#include "daemon/server/closer.h"
 #include "daemon/server/handles.h"
 #include "daemon/server/log.h"
 #include "daemon/server/origin.h"
 #include "ipc/socket.h"
 
 namespace heddle::server {
+
+// Closes descriptors that a peer sent, or that may hold some unread. Such a close can block for as
+// long as the peer likes (SO_LINGER, FUSE), so that threads of its own do it. Only needed where the
+// kernel cannot refuse descriptors (below 6.16).
+class Closer {
+ public:
+  // A thread that hangs holds up none of the others.
+  static constexpr size_t kThreads = 8;
+
+  void close(Descriptor fd);
+
+ private:
+  // Shared with the threads, which outlive the closer if they hang.
+  struct State {
+    std::mutex mutex;
+    std::condition_variable added;
+    std::deque<Descriptor> waiting;
+    size_t threads = 0, idle = 0;
+  };
+  static void run(State& state);
+
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+};
 
 // Each client costs about 100 KiB and three descriptors; each connection one or two.
 inline constexpr size_t kClientsMax = 1'024, kConnectionsMax = 2 * kClientsMax;

@@ -1,5 +1,5 @@
 // A probe in a profile: what is measured, what is read and written, and what the core is told.
-#include "daemon/profile/probe.h"
+#include "daemon/profile/profile.h"
 
 #include "tests/unit/profile_made.h"
 

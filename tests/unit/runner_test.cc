@@ -4,10 +4,10 @@
 #include <cmath>
 #include <fstream>
 
-#include "bench/runner/agree.h"
 #include "bench/runner/expect.h"
 #include "bench/runner/figures.h"
 #include "bench/runner/result.h"
+#include "bench/runner/run.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/table.h"
 #include "tests/unit/runner_pair.h"

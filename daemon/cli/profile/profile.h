@@ -9,7 +9,6 @@
 
 #include "daemon/cli/run/run.h"
 #include "daemon/model/sm_groups.h"
-#include "daemon/profile/probe.h"
 #include "daemon/profile/profile.h"
 
 namespace CLI {
