@@ -57,7 +57,7 @@ class GatedClient {
         break;
       case 1:
         if (seq_ == 0) break;  // it begins behind a ticket that never was
-        if (!ipc::slot_granted(client_->control().grants[0], seq_)) return false;
+        if (!ipc::slot_granted(client_->control().grants[0], ipc::slot_key(seq_, 0))) return false;
         fields.kind = wire::Kind::WAIT;
         post(fields);
         break;

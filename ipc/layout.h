@@ -25,7 +25,7 @@ inline constexpr uint32_t kControlMagic = 0x68646c43;  // "hdlC"
 // eventfd only for these.
 enum Sleep : uint32_t {
   kAwake = 0,      // polling: never ring
-  kWakeOnAsk = 1,  // nothing this client does can change another's fate: ring for asks
+  kWakeOnAsk = 1,  // nothing this client does can change another's fate: ring for tickets
   kWakeOnAny = 2,  // ring for every record
 };
 
@@ -75,11 +75,11 @@ constexpr uint32_t window_epoch(uint64_t word) { return static_cast<uint32_t>(wo
 constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word); }
 
 // Where a thread waits whose launch cannot wait on the GPU. `granted` is the futex word and equals
-// the launch's ticket once that is let go; the fields before it are valid then, until the thread's
-// next ticket.
+// slot_key() of the launch's ticket once that is let go; the fields before it are valid then, until
+// the thread's next ticket.
 struct alignas(64) GrantSlot {
   std::atomic<uint32_t> sm_set;          // as DeviceWindow's
-  std::atomic<int32_t> launch_priority;  // 0: none
+  std::atomic<int32_t> launch_priority;  // 0: none; kNoVerdict: nor is the set one
   std::atomic<uint32_t> granted;
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
 };

@@ -1,7 +1,7 @@
 // The slot where a thread waits for its ticket, if its launch cannot wait on the GPU (ipc/gate.h).
 //
 //   client  its record in the ring has the ticket, and says that the thread waits
-//   daemon  granted: ... -> ticket
+//   daemon  granted: ... -> key of the ticket
 //
 // Each thread waits for one ticket at a time. The slot lies in memory that only the daemon writes:
 // it says where the launch runs, too. Parametrized on the two structs and on a fault hook, as the
@@ -20,12 +20,18 @@ struct Grant {
   SmSet sm_set{};
   int32_t launch_priority = 0;
 };
+// It went without a decision: as any launch of its client.
+inline constexpr int32_t kNoVerdict = INT32_MIN;
+
+// Each device has tickets of its own, and a thread one slot: 2^28 tickets on, a key comes again.
+constexpr uint32_t slot_key(uint32_t ticket, uint32_t device) { return ticket << 4 | device; }
+static_assert(kDevices <= 16);
 
 // ---- client side, by the thread that owns the slot ----
 
 template <class Slot>
-bool slot_granted(const Slot& grant, uint32_t ticket) {
-  return grant.granted.load(std::memory_order_acquire) == ticket;
+bool slot_granted(const Slot& grant, uint32_t key) {
+  return grant.granted.load(std::memory_order_acquire) == key;
 }
 
 template <class Slot>
@@ -37,10 +43,10 @@ Grant slot_grant(const Slot& grant) {
 // Sleeps until the grant word moves, by `sleep(seen)`, a FUTEX_WAIT on it; or not at all if the
 // grant is there. The daemon stores the word, then looks whether anybody sleeps (slot_sleeps).
 template <class Block, class Slot, class Sleep>
-void slot_sleep(Block& block, const Slot& grant, uint32_t ticket, Sleep&& sleep) {
+void slot_sleep(Block& block, const Slot& grant, uint32_t key, Sleep&& sleep) {
   block.waiting.store(1, std::memory_order_seq_cst);
   const uint32_t seen = grant.granted.load(std::memory_order_seq_cst);
-  if (seen != ticket) sleep(seen);
+  if (seen != key) sleep(seen);
   block.waiting.store(0, std::memory_order_relaxed);
 }
 
@@ -48,11 +54,11 @@ void slot_sleep(Block& block, const Slot& grant, uint32_t ticket, Sleep&& sleep)
 
 // Publishes the grant. The thread may sleep: see slot_sleeps.
 template <class Fault = FaultPoint, class Slot>
-void slot_answer(Slot& grant, uint32_t ticket, const Grant& answer) {
+void slot_answer(Slot& grant, uint32_t key, const Grant& answer) {
   grant.sm_set.store(answer.sm_set.bits(), std::memory_order_relaxed);
   grant.launch_priority.store(answer.launch_priority, std::memory_order_relaxed);
   Fault::at("slot: answer written, not published");
-  grant.granted.store(ticket, std::memory_order_release);
+  grant.granted.store(key, std::memory_order_release);
   Fault::at("slot: answer published");
 }
 

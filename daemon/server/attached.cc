@@ -131,6 +131,7 @@ int Client::send_attached(int socket, int doorbell) {
 bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
   const uint16_t used = threads_used();
   room_ = share_;
+  looks_ = kLooks;
   behind_ = false;
   bool look_again = false;
   uint16_t thread = first_thread_ < used ? first_thread_ : 0;
@@ -202,7 +203,8 @@ bool Client::apply(const core::Decision& d) {
     intake_.granted(d.thread);
     granted_at_ = d.at;
     gate_queue_->release(d.thread, d.credit_us, d.at);
-    answer_went(&d);
+    answer_went(&d);  // before the word: who sees that looks for its verdict
+    gate_queue_->let_go(d.thread);
     return any_to_wake();
   }
   if (d.kind == core::DecisionKind::kStop) {
@@ -222,9 +224,10 @@ bool Client::apply(const core::Decision& d) {
     window->free_streams.store(d.free_streams, std::memory_order_relaxed);
     window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
     const size_t device = device_of(d.device);
-    gate_queue_->want(device, (d.gates_wanted ? ipc::kGatesWanted : 0) |
-                                  (d.gates_inside ? ipc::kGatesInside : 0) |
-                                  (d.kernels_ask ? ipc::kKernelsAsk : 0));
+    gates_->wanted[device].store((d.gates_wanted ? ipc::kGatesWanted : 0) |
+                                     (d.gates_inside ? ipc::kGatesInside : 0) |
+                                     (d.kernels_ask ? ipc::kKernelsAsk : 0),
+                                 std::memory_order_relaxed);
     kernels_ask_ = d.kernels_ask;
     gate_queue_->set_open(device, d.window_us != core::kWindowGated);
     if (d.window_us != core::kWindowLeased) set_unobserved(false);
@@ -280,20 +283,18 @@ bool Client::left_gates() {
   return left_gates_;
 }
 
-void Client::answer(uint16_t thread, uint32_t ticket, const ipc::Grant& grant) {
-  ipc::slot_answer(control_->grants[thread], ticket, grant);
-  to_wake_ |= uint64_t{1} << thread;
+void Client::answer(const WaitingThreads::Went& went, const ipc::Grant& grant) {
+  const uint32_t key = ipc::slot_key(went.ticket, static_cast<uint32_t>(went.device));
+  ipc::slot_answer(control_->grants[went.thread], key, grant);
+  to_wake_ |= uint64_t{1} << went.thread;
 }
 
-// As the decision says of its own, and as the client's window says of the others.
+// As the decision says of its own; the others went without one.
 void Client::answer_went(const core::Decision* d) {
   for (const WaitingThreads::Went& went : gate_queue_->threads.went()) {
-    const ipc::DeviceWindow& window = control_->windows[went.device];
     const bool own = d != nullptr && went.ticket == d->ask_seq;
-    answer(went.thread, went.ticket,
-           own ? ipc::Grant{set_of(*d), d->launch_priority}
-               : ipc::Grant{ipc::SmSet(window.sm_set.load(std::memory_order_relaxed)),
-                            window.launch_priority.load(std::memory_order_relaxed)});
+    answer(went,
+           own ? ipc::Grant{set_of(*d), d->launch_priority} : ipc::Grant{{}, ipc::kNoVerdict});
   }
   gate_queue_->threads.forget();
 }
@@ -305,7 +306,9 @@ float Client::predicted(const ipc::RecordFields& launch) const {
 
 bool Client::let_through(const Claim& claim) {
   if (!Intake::waits(claim)) return false;
-  answer(claim.thread, claim.fields.ask_seq, {identity_.sm_set, 0});
+  const ipc::RecordFields& f = claim.fields;
+  answer({claim.thread, f.ask_seq, f.device}, {{}, ipc::kNoVerdict});
+  ipc::gate_release(gates_->word[f.device], gates_->floor[f.device], ipc::gate_open(f.ask_seq));
   return true;
 }
 

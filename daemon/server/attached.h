@@ -136,6 +136,8 @@ class Client {
   std::optional<Claim> next_at_gate(core::TimeNs now);
   void look_at_gates() { gate_queue_->look(); }
   bool any_thread_waits() const { return gate_queue_->threads.any(); }
+  // Of a batch, so often: whoever writes without end must not hold up the others.
+  bool may_look() { return looks_ > 0 && looks_-- > 0; }
   // Why its threads wait, "" if its launches do so on the GPU.
   std::string_view threads_wait_because() const {
     return left_gates_    ? "it told of launches at gates what cannot be"
@@ -185,7 +187,7 @@ class Client {
   void note_post(uint8_t gpu) { add(posted_to_, gpu); }
   GpuNumbers::Numbers working() const { return posted_to_ != 0 ? posted_to_ : introduced_; }
   bool leased() const { return leased_; }  // launches freely on all that it works on
-  bool gated() const { return gated_; }    // asks for each launch on some of it
+  bool gated() const { return gated_; }    // held on some of it
 
   // Not managed any more: its launches run freely, its memory is not read. Why, for `heddle ps`.
   void let_go(std::string reason);
@@ -205,7 +207,7 @@ class Client {
   explicit Client(Identity identity)
       : identity_(std::move(identity)),
         intake_(identity_.id, identity_.device_count, identity_.gpus) {}
-  void answer(uint16_t thread, uint32_t ticket, const ipc::Grant& grant);
+  void answer(const WaitingThreads::Went& went, const ipc::Grant& grant);
   void answer_went(const core::Decision* decision);
   static bool has(GpuNumbers::Numbers all, uint8_t gpu) { return (all >> gpu & 1) != 0; }
   void add(GpuNumbers::Numbers& all, uint8_t gpu) {
@@ -237,7 +239,9 @@ class Client {
   core::TimeNs read_all_at_ = 0, granted_at_ = 0;
   uint64_t untold_taken_ = 0;
   uint32_t naps_ = 0;
+  static constexpr uint32_t kLooks = 16;
   uint32_t share_ = kRecordsPerTurn;
+  uint32_t looks_ = kLooks;
   bool behind_ = false;
   uint32_t room_ = 0;          // records that this poll may still take
   uint16_t first_thread_ = 0;  // where it begins: behind the one that used up the room before

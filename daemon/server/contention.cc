@@ -6,8 +6,8 @@
 namespace heddle::server {
 namespace {
 
-// Less important work that waits from ask to ask counts as waiting in between, so that the word on
-// which more important clients report finely does not flicker.
+// Less important work that waits from ticket to ticket counts as waiting in between, so that the
+// word on which more important clients report finely does not flicker.
 constexpr core::TimeNs kContendedNs = 5'000'000;
 
 }  // namespace

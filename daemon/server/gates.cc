@@ -91,7 +91,10 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
     d.silent = false;
   }
   d.silent |= !d.under_way.empty() && now - d.heard > kUnheardNs;
-  if (d.silent) return let_be(i, now);
+  if (d.silent) {
+    if (auto claim = let_be(i, now)) return claim;
+    if (!threads.any()) return std::nullopt;
+  }
   all_open |= given_up_ || ipc::gate_is_open(d.floor, d.newest);
   if (d.closing) {
     d.closing = std::ranges::any_of(d.under_way, [&](const auto& c) { return d.may_recall(c); });
@@ -133,10 +136,12 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   return claim;
 }
 
-// All of it goes, and the core hears of none: it would wait for the end of each.
+// All of it goes, and the core hears of none: it would wait for the end of each. Where threads wait
+// the core goes on to say who goes, and takes what is under way for done.
 std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
-  if (std::exchange(d.asked, false)) {
+  const bool all = !threads.any();
+  if (all && std::exchange(d.asked, false)) {
     Claim claim = d.waiting.front();
     claim.source = Claim::Source::kWithdrawal;
     claim.thread = thread_of(i);
@@ -144,15 +149,16 @@ std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
     claim.at = now;
     return claim;
   }
-  if (!d.open && (!d.waiting.empty() || !d.running)) {
+  if (all && !d.open && (!d.waiting.empty() || !d.running)) {
     d.released = d.newest;
     let(i, d.released);
     run(i, true);
   }
-  std::ranges::for_each(d.waiting, [this](const Claim& claim) { threads.goes(claim); });
-  d.waiting.clear();
-  d.recalled = 0;
-  d.closing = false;
+  if (all) {
+    d.waiting.clear();
+    d.recalled = 0;
+    d.closing = false;
+  }
   if (d.under_way.empty()) return std::nullopt;
   Claim claim = d.under_way.front();
   d.under_way.clear();
@@ -293,7 +299,8 @@ void GateQueue::check_words(size_t i, uint32_t floor_before) {
 // is let go when the gates close, and whoever closes them waits for it.
 bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const {
   const Device& d = devices_[device];
-  if (!d.open || claim.waiter != ipc::kThreads) return d.open || d.has_let(ticket_of(claim));
+  // A thread went on as soon as its ticket did, and says next that it is done.
+  if (!d.open || threads.any()) return d.open || d.has_let(ticket_of(claim));
   const bool stands = std::ranges::any_of(d.under_way, [&](const Claim& before) {
     return before.fields.stream == claim.fields.stream && ticket_of(before) != ticket_of(claim) &&
            !over(device, ticket_of(before));
@@ -310,7 +317,9 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
   d.asked = false;
   d.released = gate_later(d.released, ticket_of(d.waiting.front()));
   pop(i, now);
-  if (d.open || credit_us == core::kCreditOpen) return set_open(i, true);
+  const bool all = d.open || credit_us == core::kCreditOpen;
+  going_[i] = all ? Going::kAll : Going::kPrefix;
+  if (all) return;
   auto left_us = static_cast<float>(credit_us);
   for (size_t k = d.recalled; k < d.waiting.size(); ++k) {
     const uint32_t ticket = ticket_of(d.waiting[k]);
@@ -318,7 +327,14 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
     if (left_us < 0 && !gate_lets(d.released, ticket)) break;  // of no unit that goes
     d.released = gate_later(d.released, ticket);
   }
-  let(i, d.released);
+}
+
+void GateQueue::let_go(uint16_t thread) {
+  const size_t i = thread - ipc::kThreads;
+  const auto going = std::exchange(going_[i], Going::kNothing);
+  if (going == Going::kAll) return set_open(i, true);
+  if (going == Going::kNothing) return;
+  let(i, devices_[i].released);
   run(i, true);
 }
 
@@ -342,10 +358,6 @@ void GateQueue::set_open(size_t i, bool open) {
 void GateQueue::give_up() {
   given_up_ = true;
   for (size_t i = 0; i < devices_.size(); ++i) set_open(i, true);
-}
-
-void GateQueue::want(size_t device, uint32_t wanted) {
-  page_.wanted[device].store(wanted, std::memory_order_relaxed);
 }
 
 core::TimeNs GateQueue::look_at(core::TimeNs now) const {

@@ -24,6 +24,7 @@
 
 #include "daemon/server/intake.h"
 #include "ipc/gate.h"
+#include "ipc/slot.h"
 
 namespace heddle::server {
 
@@ -40,11 +41,14 @@ class WaitingThreads {
   void add(Claim& claim) {
     if (!Intake::waits(claim)) return;
     claim.waiter = claim.thread;
+    newest_[claim.thread] = key(claim);
     ++count_;
   }
+  // One that its thread gave up, and that goes late, is nobody's any more.
   void goes(const Claim& claim) {
     if (claim.waiter == ipc::kThreads) return;
     --count_;
+    if (newest_[claim.waiter] != key(claim)) return;
     went_.push_back({claim.waiter, claim.fields.ask_seq, claim.fields.device});
   }
   // Since they were forgotten.
@@ -52,7 +56,12 @@ class WaitingThreads {
   void forget() { went_.clear(); }
 
  private:
+  static uint32_t key(const Claim& claim) {
+    return ipc::slot_key(claim.fields.ask_seq, claim.fields.device);
+  }
+
   std::vector<Went> went_;
+  std::array<uint32_t, ipc::kThreads> newest_{};
   size_t count_ = 0;
 };
 
@@ -74,8 +83,10 @@ class GateQueue {
   // without its word.
   std::optional<Claim> next(core::TimeNs now, bool all_open);
 
-  // The core's word for the oldest unit of that thread, and for predicted µs behind it.
+  // The core's word for the oldest unit of that thread, and for predicted µs behind it. It is
+  // carried out by let_go(), behind what its threads are told.
   void release(uint16_t thread, uint32_t credit_us, core::TimeNs now);
+  void let_go(uint16_t thread);
   // The core's window for the device: its gates stand open, or are closed behind what may have
   // begun. Graphs with gates inside stop at the next one.
   void set_open(size_t device, bool open);
@@ -86,8 +97,6 @@ class GateQueue {
   bool any_open() const {
     return std::ranges::any_of(devices_, [](const Device& d) { return d.open; });
   }
-  // As GatePage::wanted.
-  void want(size_t device, uint32_t wanted);
   uint64_t forced() const { return forced_; }  // launches whose gates the client opened itself
   // When a unit that somebody waits behind is predicted to be over.
   core::TimeNs look_at(core::TimeNs now) const;
@@ -146,6 +155,8 @@ class GateQueue {
   uint64_t forced_ = 0;
   size_t used_ = 0;  // devices that had a launch at a gate are among so many first ones
   std::array<Device, ipc::kDevices> devices_;
+  enum class Going : uint8_t { kNothing, kPrefix, kAll };
+  std::array<Going, ipc::kDevices> going_{};  // by let_go()
 };
 
 }  // namespace heddle::server

@@ -153,8 +153,9 @@ bool Presence::tell_next(Client& client, core::TimeNs now) {
 }
 
 void Presence::tell_gone(Client& client, core::TimeNs now) {
+  if (!client.any_thread_waits() || !client.may_look()) return;
   client.look_at_gates();
-  for (uint32_t told = 0; client.any_thread_waits() && told < ipc::kThreads; ++told) {
+  for (uint32_t told = 0; client.any_thread_waits() && told < ipc::kRingRecords; ++told) {
     if (!tell_next(client, now)) return;
   }
 }

@@ -26,6 +26,7 @@ constexpr int64_t kPollNs = 20'000;
 constexpr int64_t kFirstPollNs = 4'000;
 constexpr int64_t kNapBusyNs = 60'000;
 constexpr int64_t kNapIdleNs = 2'000'000;
+constexpr int64_t kWindowNapNs = 200'000;  // nobody wakes who waits for room
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
 // A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
@@ -61,11 +62,12 @@ void note_host_function(StreamRef stream) {
 }
 
 void await_release(Inside& in, int device) {
-  if (device < 0) return;
   const GateBook& gates = *in.session().gates;
+  if (device < 0 || !gates.on_gpu) return;
   const uint32_t posted = gates.posted[device].load(std::memory_order_relaxed);
   const int64_t until = now_ns() + 2 * starvation_ns(in.control());  // the daemon's is sooner
   while (!is_released(gates, device, posted) && now_ns() < until) {
+    if (in.session().detached.load(std::memory_order_relaxed)) return;
     poll_all(in);
     nap_at_gate(gates, device);
   }
@@ -144,7 +146,9 @@ void Turn::post_gated(ipc::RecordFields fields) {
   if (dropped.load(std::memory_order_relaxed) != before) let_posted_go(gates);
   if (!begins_unit_) return;
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (!is_released(gates, stream_->device, fields.ask_seq)) in_.ring(ipc::kWakeOnAsk);
+  if (fails_closed() || !is_released(gates, stream_->device, fields.ask_seq)) {
+    in_.ring(ipc::kWakeOnAsk);
+  }
 }
 
 // As at a gate, but it is the thread that waits; and the daemon says where the launch runs.
@@ -183,11 +187,16 @@ void Turn::wait_at_ticket(const Launch& launch) {
   in_.count(admission);
 }
 
+uint32_t Turn::slot_key() const {
+  return ipc::slot_key(ask_seq_, static_cast<uint32_t>(stream_->device));
+}
+
 // Until the daemon lets the ticket go, or it must not be waited for any longer; says which.
 Admission Turn::await_ticket() {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const GateBook& gates = *in_.session().gates;
   const ipc::GrantSlot& grant = in_.grant();
+  const uint32_t key = slot_key();
   const bool closed = fails_closed();  // it goes on a daemon's word to it alone
   const int64_t bound_ns = closed ? kForeverNs : starvation_ns(in_.control());
   const int64_t spin_until =
@@ -196,10 +205,13 @@ Admission Turn::await_ticket() {
   bool busy = true;
   for (;;) {
     for (int i = 0; i < 16; ++i) {
-      if (ipc::slot_granted(grant, ask_seq_)) return Admission::ASK;
+      if (ipc::slot_granted(grant, key)) return Admission::ASK;
       __builtin_ia32_pause();
     }
-    if (!closed && is_released(gates, stream_->device, ask_seq_)) return Admission::ASK;
+    if (!closed && is_released(gates, stream_->device, ask_seq_)) {
+      std::atomic_thread_fence(std::memory_order_acquire);  // the slot was written before
+      return Admission::ASK;
+    }
     const int64_t now = now_ns();
     if (in_.session().detached.load(std::memory_order_relaxed)) return Admission::SELF_STALE;
     if (header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
@@ -211,7 +223,7 @@ Admission Turn::await_ticket() {
     }
     if (now < spin_until) continue;
     HEDDLE_FAULT_POINT("gate: about to sleep");
-    ipc::slot_sleep(in_.block(), grant, ask_seq_, [&](uint32_t seen) {
+    ipc::slot_sleep(in_.block(), grant, key, [&](uint32_t seen) {
       if (in_.session().detached.load(std::memory_order_seq_cst)) return;
       const int64_t nap = busy ? kNapBusyNs : kNapIdleNs;
       ipc::futex_wait(&grant.granted, seen, std::min(nap, at_ns_ + bound_ns - now));
@@ -222,16 +234,18 @@ Admission Turn::await_ticket() {
 // A finite window that is used up: until there is room in it, or it is another.
 Admission Turn::await_window(const Launch& launch) {
   place_marker(in_, *stream_, ref_);
-  const int64_t until = now_ns() + starvation_ns(in_.control());
+  const bool closed = fails_closed();
+  const int64_t until = closed ? kForeverNs : now_ns() + starvation_ns(in_.control());
   Admission admission = Admission::ASK;
   while (admission == Admission::ASK && window_us_ != ipc::kWindowGate) {
     const int64_t now = now_ns();
     if (now >= until) return Admission::SELF_STARVED;
-    if (is_stale(in_.control(), now))
-      return fails_closed() ? Admission::ASK : Admission::SELF_STALE;
-    poll_all(in_);
+    if (in_.session().detached.load(std::memory_order_relaxed) || is_stale(in_.control(), now)) {
+      return closed ? Admission::ASK : Admission::SELF_STALE;
+    }
+    const int64_t nap = poll_all(in_) ? kPollNs : kWindowNapNs;
     const ipc::GrantSlot& slot = in_.grant();
-    ipc::futex_wait(&slot.granted, slot.granted.load(std::memory_order_relaxed), kPollNs);
+    ipc::futex_wait(&slot.granted, slot.granted.load(std::memory_order_relaxed), nap);
     admission = decide(launch);
   }
   return admission;

@@ -327,12 +327,13 @@ Admission Turn::exempt() {
 
 // Where and how the daemon says, or as any launch of the client if it said nothing.
 void Turn::go_from_ticket(const Launch& launch) {
-  if (ipc::slot_granted(in_.grant(), ask_seq_)) {
-    const ipc::Grant grant = ipc::slot_grant(in_.grant());
+  const bool granted = ipc::slot_granted(in_.grant(), slot_key());
+  const ipc::Grant grant = granted ? ipc::slot_grant(in_.grant()) : ipc::Grant{{}, ipc::kNoVerdict};
+  if (grant.launch_priority == ipc::kNoVerdict) {
+    take_priority();
+  } else {
     priority_ = grant.launch_priority;
     sm_set_ = grant.sm_set;
-  } else {
-    take_priority();
   }
   place(launch);
 }

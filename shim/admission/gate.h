@@ -111,6 +111,7 @@ class Turn {
   wire::Admission await_window(const Launch& launch);
   void wait_at_ticket(const Launch& launch);
   void go_from_ticket(const Launch& launch);
+  uint32_t slot_key() const;
   wire::Admission await_ticket();
   void take_priority();
   ipc::RecordFields record(wire::Admission admission);

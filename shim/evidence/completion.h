@@ -1,9 +1,9 @@
 // Evidence that work is done: synchronizing calls, markers, timed pairs.
 //
 // Markers are untimed events behind posted work, asked about at the next launch and while a thread
-// waits in an ask. Pairs are timed events around single launches, which teach the daemon how long
-// kernels take. Everything here runs on threads of the application, inside a session, and never
-// blocks: an event that another thread is at, or that a capture forbids, is left for later.
+// waits for its ticket. Pairs are timed events around single launches, which teach the daemon how
+// long kernels take. Everything here runs on threads of the application, inside a session, and
+// never blocks: an event that another thread is at, or that a capture forbids, is left for later.
 #pragma once
 
 #include "shim/evidence/streams.h"

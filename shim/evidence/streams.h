@@ -64,7 +64,7 @@ struct alignas(64) StreamSlot {
   int priority = 0;
   std::atomic<bool> markable{false};  // false where slots are shared
   std::atomic<bool> signals{false};   // others may wait for its work (note_signal)
-  // When it asked, if that ask starved while a thread was in a synchronizing call; 0: none did.
+  // When it began to wait, if it starved while a thread was in a synchronizing call; 0: none did.
   std::atomic<int64_t> spared_ns{0};
 
   std::atomic<uint64_t> gate{0};  // the newest in it (gate/page.h); 0: none since it has the slot
@@ -96,7 +96,7 @@ struct alignas(64) StreamSlot {
 // Some stream of the process is `detoured`.
 extern constinit std::atomic<bool> any_detours;
 
-// Its ask starved while a thread was in a synchronizing call, and that thread still is.
+// A launch of it starved while a thread was in a synchronizing call, and that thread still is.
 bool is_spared(StreamSlot& stream);
 
 // The slot of a stream; takes one at first sight. Streams beyond the pool share the last slot.

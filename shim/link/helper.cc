@@ -182,11 +182,13 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
     // Who launches on a daemon's word only is never unobserved.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
-    const bool waits = (answer.flags & ipc::kStreamsWait) != 0 && start_opener();
-    session.gates = keep_gates(fds[3], now_ns(), waits && !closed);
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
     session.doorbell_id = file_id(session.doorbell);
+    if (session.control != nullptr && session.client != nullptr && session.doorbell >= 0) {
+      const bool waits = (answer.flags & ipc::kStreamsWait) != 0 && start_opener();
+      session.gates = keep_gates(fds[3], now_ns(), waits && !closed);
+    }
   } else {
     if (fds[2] >= 0) close(fds[2]);
   }

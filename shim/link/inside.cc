@@ -140,7 +140,7 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
 [[gnu::hot]] void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   const auto copy = [&](ipc::RecordFields& record) { record = fields; };
   const bool filling = push(copy, std::memory_order_seq_cst);
-  // Who must ask wakes the daemon with what it reports before: its next ask finds it up.
+  // Who may have to wait wakes the daemon with what it reports before: its next ticket finds it up.
   const bool early = urgent && asks(fields.device);
   ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }

@@ -153,7 +153,7 @@ class Inside {
   }
   // Somebody less important waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
-  // False while this client launches on the device without ever asking.
+  // False while this client launches freely on the device.
   bool asks(uint8_t device) const {
     const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);
     return ipc::window_us(word) != ipc::kWindowLease;
@@ -229,7 +229,7 @@ template <class Fill>
 }
 
 inline void Inside::ring(ipc::Sleep least, bool seldom) {
-  // After a fence that follows the store which published the record or ask: either the daemon sees
+  // After a fence that follows the store which published the record: either the daemon sees
   // that before it sleeps, or we see that it sleeps.
   if (control().sleeping.load(std::memory_order_seq_cst) >= least) [[unlikely]]
     ring_doorbell(seldom);

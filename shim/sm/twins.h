@@ -71,7 +71,7 @@ void graph_changed(CUgraphExec exec);
 // The application is about to destroy it.
 void graph_ends(CUgraphExec exec);
 
-// Whether there may be twins of it. A launch that asks says so.
+// Whether there may be twins of it. A launch whose thread waits says so.
 bool may_have_twin(CUgraphExec exec);
 // Its twin there, to be launched next: it stays until InOrder::behind. nullptr: there is none, or
 // not yet; the helper is called if there will be one.

@@ -224,7 +224,8 @@ void FakeClient::withdraw(uint16_t thread, uint32_t seq) {
 }
 
 bool FakeClient::granted(uint16_t thread, uint32_t seq) const {
-  return ipc::slot_granted(control_->grants[thread], ticket_of_.at({thread, seq}));
+  return ipc::slot_granted(control_->grants[thread],
+                           ipc::slot_key(ticket_of_.at({thread, seq}), 0));
 }
 
 bool FakeClient::wait_granted(uint16_t thread, uint32_t seq) {

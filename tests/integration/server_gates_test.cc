@@ -160,9 +160,10 @@ TEST_F(Gates, AThreadsTicketGoesInItsTurn) {
   ASSERT_TRUE(client_->post(3, fields));
   post(3);
   ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
-  EXPECT_FALSE(ipc::slot_granted(client_->control().grants[3], 2));
+  EXPECT_FALSE(ipc::slot_granted(client_->control().grants[3], ipc::slot_key(2, 0)));
   valve_.open = true;
-  EXPECT_TRUE(eventually([&] { return ipc::slot_granted(client_->control().grants[3], 2); }));
+  EXPECT_TRUE(eventually(
+      [&] { return ipc::slot_granted(client_->control().grants[3], ipc::slot_key(2, 0)); }));
   EXPECT_TRUE(eventually([&] { return released() == 3; }));
 }
 
@@ -193,7 +194,9 @@ TEST_F(Gates, AThreadsTicketThatTheFloorLetGoIsAnswered) {
   ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
   ipc::GatePage& page = client_->gates();
   ipc::gate_floor(page.floor[0], page.word[0], page.running[0], 1);
-  EXPECT_TRUE(eventually([&] { return ipc::slot_granted(client_->control().grants[0], 1); }));
+  EXPECT_TRUE(eventually(
+      [&] { return ipc::slot_granted(client_->control().grants[0], ipc::slot_key(1, 0)); }));
+  EXPECT_EQ(client_->control().grants[0].launch_priority, ipc::kNoVerdict);
   EXPECT_EQ(stats()["granted"], 0) << "it went by itself";
   EXPECT_EQ(stats()["posted"], 1);
 }

@@ -195,9 +195,10 @@ ipc::RecordFields FakeDaemon::wait_for_ask(uint32_t thread) {
 void FakeDaemon::grant(const ipc::RecordFields& ask, int launch_priority, uint32_t thread,
                        uint32_t sm_set) {
   ipc::GrantSlot& slot = control_->grants[thread];
+  ipc::slot_answer(slot, ipc::slot_key(ask.ask_seq, ask.device),
+                   {ipc::SmSet(sm_set), launch_priority});
   ipc::gate_release(gates->word[ask.device], gates->floor[ask.device],
                     ipc::gate_later(gates->word[ask.device], ask.ask_seq));
-  ipc::slot_answer(slot, ask.ask_seq, {ipc::SmSet(sm_set), launch_priority});
   ipc::slot_fence();
   if (ipc::slot_sleeps(client_->threads[thread])) ipc::futex_wake(&slot.granted);
 }

@@ -111,6 +111,23 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
   EXPECT_EQ(app("result"), "0");
 }
 
+// Each device counts from 1, and a thread waits in one place.
+TEST_F(Shim, ATicketOfOneDeviceIsNoneOfAnother) {
+  Attached app(*this, kGate);
+  daemon_.control().windows[1].word = kGate;
+  predict(100);
+  EXPECT_EQ(expect_asks(app, "launch").ask_seq, 1u);
+  app("context 2");
+  app.send("launch");
+  const auto ask = daemon_.wait_for_ask();
+  EXPECT_EQ(ask.device, 1);
+  EXPECT_EQ(ask.ask_seq, 1u);
+  EXPECT_FALSE(daemon_.pending(50));
+  EXPECT_FALSE(app.answered());
+  daemon_.grant(ask);
+  EXPECT_EQ(app.receive(), "0");
+}
+
 TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
   Attached app(*this, ipc::pack_window(1, 1));  // marks every launch
   predict(1);
