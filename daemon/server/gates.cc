@@ -228,6 +228,11 @@ void GateQueue::look(size_t i) {
 void GateQueue::look_at_done(size_t i) {
   Device& d = devices_[i];
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
+  // The GPU says nothing of threads' tickets: none before what is known here is looked for again.
+  if (!d.silent) {
+    const Claim& oldest = d.under_way.empty() ? d.waiting.front() : d.under_way.front();
+    ticket = gate_later(ticket, ticket_of(oldest));
+  }
   // What stands is not over.
   for (; gate_lets(d.newest, ticket) && (d.open || d.has_let(ticket)); ++ticket) {
     if (!over(i, ticket)) continue;

@@ -24,7 +24,7 @@ inline constexpr size_t kGatePages = 256;
 // (unit.h).
 struct Sums {
   std::atomic<uint64_t> all{0};
-  std::atomic<uint64_t> before[ipc::kGateUnits]{};  // by ticket % kGateUnits
+  uint64_t before[ipc::kGateUnits]{};  // by ticket % kGateUnits; read and written as atomics are
 };
 
 // What the shim keeps of one session's tickets.

@@ -151,8 +151,8 @@ uint32_t draw_ticket(GateBook& book, int device) {
   uint32_t ticket = 0;
   while (ticket == 0) {  // 0 is nobody's
     ticket = book.posted[device].fetch_add(1, std::memory_order_seq_cst) + 1;
-    sums.before[ticket % ipc::kGateUnits].store(sums.all.load(std::memory_order_relaxed),
-                                                std::memory_order_relaxed);
+    __atomic_store_n(&sums.before[ticket % ipc::kGateUnits],
+                     sums.all.load(std::memory_order_relaxed), __ATOMIC_RELAXED);
   }
   if (ticket % kFollows == 0) {
     ipc::gate_follow(book.page.load(std::memory_order_relaxed)->floor[device], book.posted[device]);

@@ -71,8 +71,9 @@ bool is_far_ahead(const GateBook& book, int device) {
   if (ipc::gate_lets(let, posted)) return false;
   if (posted - let >= kUnitsAhead) return true;
   const Sums& sums = book.sums[device];
-  const uint64_t ahead = sums.all.load(std::memory_order_relaxed) -
-                         sums.before[(let + 1) % ipc::kGateUnits].load(std::memory_order_relaxed);
+  const uint64_t ahead =
+      sums.all.load(std::memory_order_relaxed) -
+      __atomic_load_n(&sums.before[(let + 1) % ipc::kGateUnits], __ATOMIC_RELAXED);
   return ahead >> 32 >= kEntriesAhead || static_cast<uint32_t>(ahead) >= kAheadUs * kTicksOfUs;
 }
 
