@@ -92,9 +92,10 @@ def two_gpus_text():
         alone = {name: rows["rows"]["job alone"]["over_bare"]["job"]
                  for name, rows in of.items() if name not in ("bare", "neighbour")}
         again = of["bare"]["rows"]["job again"]["over_bare"]["job"]
-        lines.append(f"- {found['commit']}: the job alone ÷ bare: "
-                     + ", ".join(f"{name} {figure:.2f}" for name, figure in alone.items())
-                     + f"; bare again {again:.2f}.")
+        if alone:
+            lines.append(f"- {found['commit']}: the job alone ÷ bare: "
+                         + ", ".join(f"{name} {figure:.2f}" for name, figure in alone.items())
+                         + f"; bare again {again:.2f}.")
         if "neighbour" in of:
             calls = {name: row["A"] for name, row in of["neighbour"]["rows"].items()}
             figures = (f"{name} {a['p50_us']:.0f} and {a['p99_us']:.0f}"
