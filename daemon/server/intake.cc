@@ -69,7 +69,7 @@ bool Intake::plausible(const Claim& claim) const {
   const bool all_streams = f.kind == wire::Kind::COMPLETION || f.kind == wire::Kind::WAIT;
   if (f.stream >= ipc::kStreams && !(all_streams && f.stream == ipc::kAllStreams)) return false;
   if (!(f.duration_us >= 0 && f.duration_us <= kDurationMaxUs)) return false;
-  return true;
+  return claim.source == Claim::Source::kRecord || f.kind <= wire::Kind::GRAPH;
 }
 
 std::span<const core::Event> Intake::take(const Claim& claim, bool known) {

@@ -23,8 +23,10 @@ namespace heddle::testing {
 namespace {
 
 constexpr const char* kFaulty = R"(
+local function gate() return GATE end
 return policy { name = "faulty", api = 1, version = "1",
-  hooks = { enqueue = function(k) error("on purpose") return RUN end } }
+  hooks = { client_init = gate, client_active = gate, client_idle = gate,
+            enqueue = function(k) error("on purpose") return RUN end } }
 )";
 
 // What a connection says whose process has ended: this one has only its descriptor.

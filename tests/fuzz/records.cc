@@ -1,5 +1,5 @@
-// What clients write into their rings and ask slots, through the decoder and the intake into a
-// scheduler: any bytes are a claim or nothing, and no claim brings the core down.
+// What clients write into their rings, and what becomes of tickets there, through the decoder and
+// the intake into a scheduler: any bytes are a claim or nothing, and no claim brings the core down.
 //
 // The input is a series of claims: source, client, thread, sequence number, milliseconds since the
 // claim before, how the record is made and what comes before it, and its bytes.

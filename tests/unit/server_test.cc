@@ -311,6 +311,14 @@ TEST_F(IntakeTest, AnAskIsOpenUntilItIsGrantedOrTakenBack) {
   EXPECT_EQ(intake_.asking(), 0u);
 }
 
+TEST_F(IntakeTest, OnlyALaunchIsAskedFor) {
+  Claim claim = ask(1, 1);
+  claim.fields.kind = wire::Kind::WAIT;
+  claim.fields.stream = ipc::kAllStreams;
+  EXPECT_EQ(kinds(claim), Kinds{});
+  EXPECT_EQ(intake_.malformed(), 1u);
+}
+
 TEST_F(IntakeTest, AnAskSaysThatItCannotMove) {
   for (const bool unmovable : {true, false}) {
     Claim claim = ask(1 + unmovable, 1 + unmovable);
