@@ -36,15 +36,15 @@ struct alignas(64) DeviceWindow {
       launch_priority;           // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
   std::atomic<uint32_t> sm_set;  // an SmSet, of all launches; empty: the whole device
   // A SetSizes: single launches may be kept to a set of so many groups within `sm_set`. Constant
-  // while the client is attached; 0 from daemons that know none.
+  // while the client is attached; 0: none.
   std::atomic<uint32_t> set_sizes;
   // Under a finite window: while fewer streams have work outstanding, a launch into one that has
   // none needs no room.
   std::atomic<uint32_t> free_streams;
-  // Where those sets lie (pack_ring). Constant while the client is attached; 0 from daemons that
-  // know none: the last groups.
+  // Where those sets lie (pack_ring). Constant while the client is attached; 0: they are the
+  // last groups.
   std::atomic<uint32_t> ring;
-  // Device memory (ipc/memory.h); all 0 from daemons that know no limits. Written when they change,
+  // Device memory (ipc/memory.h); all 0 where there is no limit. Written when they change,
   // `memory_answered` last.
   std::atomic<uint32_t> memory_answered;  // the newest MemoryNeed that was answered, by its number
   std::atomic<uint64_t> memory_granted;   // bytes that this process may hold here

@@ -1,4 +1,4 @@
-// Clients whose rings and ask slots are full, and another user's who asks.
+// Clients whose rings are full of tickets, and another user's who asks.
 #include <chrono>
 #include <memory>
 

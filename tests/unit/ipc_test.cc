@@ -1,4 +1,4 @@
-// What shim and daemon share: records, rings, ask slots, kernel IDs. The socket and the sealed
+// What shim and daemon share: records, rings, waiting, kernel IDs. The socket and the sealed
 // memories are in socket_test.cc.
 #include <gtest/gtest.h>
 
