@@ -40,10 +40,23 @@ run_tests() {
   passed=$((passed + tests - failures - skips))
   failed=$((failed + failures))
   skipped=$((skipped + skips))
+  [ "$failures" = 0 ] || failures_of "$preset" "$report" >>build/failures
   # A test whose binary is not there counts as not run, and no test at all as fine: neither is.
   if [ "$tests" = 0 ] || { [ "$status" != 0 ] && [ "$failures" = 0 ]; }; then
     failed=$((failed + 1))
   fi
+}
+
+# Each failed test with the end of what it printed: the last screen of a run says what is wrong.
+failures_of() {
+  python3 - "$1" "$2" <<'END'
+import sys
+import xml.etree.ElementTree as tree
+for case in tree.parse(sys.argv[2]).getroot().iter("testcase"):
+    if case.get("status") == "fail":
+        printed = (case.findtext("system-out") or "").rstrip().splitlines()[-25:]
+        print(f"\nfailed in {sys.argv[1]}: {case.get('name')}", *printed, sep="\n    ")
+END
 }
 
 build() {
@@ -58,6 +71,7 @@ has_fuzzer() {
 }
 
 mkdir -p build
+: >build/failures
 step "set-up"
 if tests/setup.sh --plots; then
   step "release: build and install"
@@ -93,6 +107,7 @@ else
   failed=1
 fi
 
+cat build/failures
 echo
 summary="$passed passed, $failed failed"
 [ "$skipped" = 0 ] || summary="$summary, $skipped skipped"
