@@ -27,7 +27,7 @@ enum Kind {
 enum Admission {
   lease @0;           # posted under an unlimited window
   window @1;          # posted under a finite window
-  credit @2;          # posted under the credit of an earlier grant
+  gated @2;           # its stream waits on the GPU for its ticket `askSeq` (ipc/gate.h)
   ask @3;             # the thread waits for its ticket `askSeq` (ipc/slot.h)
   selfStarved @4;     # waited longer than the starvation bound
   selfStale @5;       # the daemon's heartbeat stopped, or it went away
@@ -36,7 +36,6 @@ enum Admission {
   selfExempt @8;      # must never be held back (shim/DETAILS.md)
   bypass @9;          # heddle bypass on
   unmanaged @10;      # the client was refused
-  gated @11;          # it stands at a gate on the GPU, with `askSeq` for a ticket (ipc/gate.h)
 }
 
 enum Evidence {

@@ -7,7 +7,7 @@ namespace heddle::ipc {
 namespace {
 
 constexpr uint16_t kLastKind = static_cast<uint16_t>(wire::Kind::STREAM_END);
-constexpr uint16_t kLastAdmission = static_cast<uint16_t>(wire::Admission::GATED);
+constexpr uint16_t kLastAdmission = static_cast<uint16_t>(wire::Admission::UNMANAGED);
 constexpr uint16_t kLastEvidence = static_cast<uint16_t>(wire::Evidence::FAILED);
 
 }  // namespace

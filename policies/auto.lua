@@ -107,7 +107,6 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       ways.charge(state[k.priority].ways, k.by_credit_us)
       return queue.insert("be", k, k.priority)
     end,
@@ -158,8 +157,7 @@ return policy {
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)
-      local follow = owed_us == huge and above.follows(k, above.credit(us, inflight, most))
-                     or above.follows(k, 0, owed_us - us)
+      local follow = above.follows(owed_us ~= huge and owed_us - us or nil)
       if step.busy == ALL and owed_us == huge then k.client:window(most, lent_us) end
       return RUN, k, sm, step.busy ~= NONE and 0 or nil, follow, step.why
     end,

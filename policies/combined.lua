@@ -43,7 +43,6 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       return queue.insert("waiting", k, k.priority)
     end,
 
@@ -54,7 +53,7 @@ return policy {
       if first then return RUN, k end
       if why then return IDLE, why end
       local fits, sm = place(k, g, p)
-      if fits then return RUN, k, sm, nil, above.follows(k) end
+      if fits then return RUN, k, sm, nil, above.follows() end
       local short = company.shorter("waiting", k)
       if short then
         local short_fits, on = place(short, g, p)

@@ -53,7 +53,7 @@ return policy {
         return IDLE, "enough in flight"
       end
       local rest = p.depth_us - us - k.predicted_us
-      return RUN, k, nil, nil, above.follows(k, nil, rest), "its deadline is the nearest"
+      return RUN, k, nil, nil, above.follows(rest), "its deadline is the nearest"
     end,
   },
 }

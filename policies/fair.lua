@@ -143,7 +143,7 @@ return policy {
       -- Kernels that leave room never queue: who has had more waits for the others' next launches.
       -- Not for one who has saved up all that it may: it asks for less than its part.
       local ahead_us = account(own) - least_us
-      local wait_us = max(p.wait_us, above.follows(k, 0, 8 * k.predicted_us))  -- others' units
+      local wait_us = max(p.wait_us, k.client.held == "device" and 8 * k.predicted_us or 0)
       if mps and ahead_us > 0 and ahead_us < p.saved_us and k.wait_us < wait_us then
         return IDLE, "ahead of its share"
       end
@@ -152,7 +152,7 @@ return policy {
       local own_us = account(own)
       local turn_us = mps and others_least_us - own_us or p.turn_us - own_us % p.turn_us
       local rest_us = min(p.depth_us - inflight_us, turn_us * own.share) - last_us
-      return RUN, k, nil, nil, above.follows(k, nil, rest_us)
+      return RUN, k, nil, nil, above.follows(rest_us)
     end,
   },
 }

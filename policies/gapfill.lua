@@ -8,17 +8,14 @@
 -- less or more than slowdown_pct longer than alone, and later in 200, since hosts are noisy. What
 -- is owed goes when those above pause; what the pauses have no room for goes, under MPS, beside.
 --
--- What gap and quantum hold beyond the launch goes along as credit, as far as credit_pct says. What
--- is held on the device goes on until somebody above works: a gap may come out longer. Behind a
--- launch that cannot be stopped soon no more than that goes along there either.
+-- What is held on the device goes on until somebody above works: a gap may come out longer. Behind
+-- a launch that cannot be stopped soon no more goes along than gap and quantum hold.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
--- the GPU less. Which it is, is tried; a graph always runs there. And where best effort has all
--- that it can ask for, and those above are no slower than they may be, it need not ask (open_us).
+-- the GPU less. Which it is, is tried; a graph always runs there.
 queue.create("be")
 
 local lib = import "lib/above"
-local follows = lib.follows
 
 local min, max, huge = math.min, math.max, math.huge
 local saved_us_max = 3000                     -- a pause must not save up a burst
@@ -30,8 +27,6 @@ local enough = 0.5                            -- of the time wanted: nothing is 
 local average_of = 10                         -- corrections
 local factor_min, factor_max = 1 / 8, 32      -- of the guess
 local unused_us = 2500                        -- owed so much, it was more than it uses
-local open_first, open_last = 4, 64           -- corrections of that until it need not
-local open_unseen_us = 200000                 -- and no longer without one
 local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
 local stops_us = 150                          -- held on the device: a unit, see GUIDE.md
 local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
@@ -46,13 +41,10 @@ local function new_way() return { factor = 1, turns = 0, launches_per_us = 0, sh
 -- By priority: what best effort is owed; the idle time of those above, and when that was read; the
 -- way that it goes, for how many corrections, and what it got and wanted since; and the most of a
 -- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
--- Whether it is open, or how near to that (turns_open of after corrections), and then how much
--- slower those above are than they may be.
 local above = {}
 for q = 0, 9 do
   above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got = 0, got_us = 0,
-               wanted_us = 0, ways = { new_way(), new_way() },
-               open = false, after = open_first, turns_open = 0, over = 0 }
+               wanted_us = 0, ways = { new_way(), new_way() } }
 end
 
 -- Each way for some corrections first, the fence corrected as all SMs were. Then the fence, if it
@@ -76,24 +68,6 @@ local function choose(a)
   end
 end
 
--- Best effort uses less than it is owed, and those above are no slower than they may be: asking is
--- what holds it up. It need not ask, then, until they are; and then it must for twice as long.
-local function close(a)
-  a.open, a.turns_open, a.after = false, 0, min(open_last, 2 * a.after)
-end
-
-local function open_or_close(a, over, unused)
-  if not a.open then
-    a.turns_open = max(0, a.turns_open + (unused and 1 or -1))
-    if a.turns_open >= a.after then a.open, a.turns_open, a.over = true, 0, 0 end
-    return
-  end
-  a.turns_open = a.turns_open + 1
-  a.over = a.over + (over - a.over) / min(a.turns_open, average_of)
-  if a.turns_open > open_last then a.after = open_first end
-  if a.over > (a.turns_open < open_first and correct_by or 0) then close(a) end
-end
-
 -- Those above took so much longer than they may. What is not used is not raised: it would be made
 -- good at once when best effort can use it.
 local function correct_way(a, over, unused, p)
@@ -113,7 +87,7 @@ local function correct_way(a, over, unused, p)
 end
 
 -- However long they take: who is hardly left to run is heard of after twice the time.
-local function correct(a, q, g, at_us, p)
+local function correct(a, q, g, p)
   local _, took_us, alone_us = g:runs(q)
   local alone = alone_us - (a.alone_us or -huge)
   local took = took_us - (a.took_us or took_us)
@@ -121,10 +95,9 @@ local function correct(a, q, g, at_us, p)
   if alone < huge then
     local over = took / alone - 1 - p.slowdown_pct / 100
     local unused = over < 0 and a.owed_us > unused_us
-    if not a.open then correct_way(a, over, unused, p) end
-    if p.open_us > 0 and g.mode == "mps" then open_or_close(a, over, unused) end
+    correct_way(a, over, unused, p)
   end
-  a.took_us, a.alone_us, a.corrected_us = took_us, alone_us, at_us
+  a.took_us, a.alone_us = took_us, alone_us
   a.got, a.got_us, a.wanted_us = 0, 0, 0
 end
 
@@ -137,7 +110,7 @@ local function owed(a, q, g, k, at_us, p)
   a.wanted_us = a.wanted_us + min(all, wanted_us)
   local guess_us = (idle * p.share_pct + (all - idle) * p.floor_pct) / 100
   if p.slowdown_pct > 0 then
-    correct(a, q, g, at_us, p)
+    correct(a, q, g, p)
   else
     a.way = FENCE                             -- if there is one
   end
@@ -152,10 +125,10 @@ local function charge(a, us, launches)
 end
 
 return policy {
-  name = "gapfill", api = 1, version = "1.11.0",
+  name = "gapfill", api = 1, version = "2.0.0",
   params = {
     quantum_us = { type = "int", min = 20, max = 5000, default = 500,
-                   doc = "most best-effort work in flight, or lent; one longer launch goes alone" },
+                   doc = "most best-effort work in flight; one longer launch goes alone" },
     share_pct = { type = "number", min = 0, max = 100, default = 90,
                   doc = "share of the idle time of those above, even if no gap fits" },
     floor_pct = { type = "number", min = 0, max = 100, default = 5,
@@ -164,12 +137,8 @@ return policy {
                      doc = "both are corrected until those above take so much longer; 0: neither" },
     overrun_max_us = { type = "int", min = 0, max = 100000, default = 2500,
                        doc = "most that a launch for that share may hold up those above" },
-    credit_pct = { type = "int", min = 0, max = 100, default = 50,
-                   doc = "of the quantum, most that a grant covers; at 50 half runs as it asks" },
     fence_sm = { type = "int", min = 0, max = 1024, default = 64,
                  doc = "SMs for what fits no gap, under MPS, half of them at most; 0: all" },
-    open_us = { type = "int", min = 0, max = 20000, default = 1500,
-                doc = "under MPS: so long it need not ask where asking holds it up; 0: it must" },
     stop = { type = "string", default = "long",
              doc = "time-sliced: what runs is stopped for those above: never, long, always" },
   },
@@ -177,7 +146,6 @@ return policy {
     client_init = function(c, p) c:stop(p.stop) end,
 
     enqueue = function(k, p)
-      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
       charge(above[k.priority], k.by_credit_us, 0)
       return queue.insert("be", k, k.priority)       -- Q0 is served first
     end,
@@ -188,8 +156,6 @@ return policy {
       local q = k.priority
       local a = above[q]
       local mps, corrects, at_us = g.mode == "mps", p.slowdown_pct > 0, now_us()
-      local may_open = a.open and mps and corrects and p.open_us > 0
-      if a.open and not (may_open and at_us - a.corrected_us < open_unseen_us) then close(a) end
       local owed_us = owed(a, q, g, k, at_us, p)
       if corrects and g:comparing(q) then return IDLE, "a run is timed alone" end
       local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
@@ -203,25 +169,24 @@ return policy {
         a.offered_us = max(left, (a.offered_us or 0) * 0.99)
       end
       local fits = queue.best_fit("be", min(left, most))
-      if fits and not a.open then
+      if fits then
         local us = fits.predicted_us
-        local rest = min(left, quantum - inflight, quantum * p.credit_pct / 100) - us
         charge(above[fits.priority], us, 1)
-        local held_us = us > stops_us and rest or nil
-        return RUN, fits, nil, nil, follows(fits, max(0, rest), held_us), "fits"
+        local rest = us > stops_us and min(left, quantum - inflight) - us or nil
+        return RUN, fits, nil, nil, lib.follows(rest), "fits"
       end
 
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       local short = mps and k.predicted_us < short_us
       -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
       local apart = a.way == FENCE or k.kind == "graph"
-      local fence = mps and few > 0 and apart and k.fenceable and not short and not a.open
-      local beside = a.open or mps and owed_us > beside_us
+      local fence = mps and few > 0 and apart and k.fenceable and not short
+      local beside = mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
       local ahead = fence and fenced or inflight                   -- each has a quantum
       local full = ahead > 0 and ahead + k.predicted_us > quantum
       if full then return IDLE, "enough in flight" end
-      if owed_us <= 0 and not a.open then return IDLE, "no gap that fits" end
+      if owed_us <= 0 then return IDLE, "no gap that fits" end
       local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
       if fence then
         local longest_us = fence_times * p.overrun_max_us + patience_us
@@ -234,7 +199,7 @@ return policy {
       end
       -- In a gap it delays nobody, which is worth some of its own time.
       local room = not short and 2 * k.predicted_us < (a.offered_us or 0)
-      local soon = room and not a.open and k.wait_us < 4 * k.predicted_us
+      local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
       if lib.stops(k, p.stop) then hold_us = min(hold_us, lib.STOP_US) end  -- in its middle
@@ -243,7 +208,6 @@ return policy {
         if not k then return IDLE, "too long for any gap" end
       end
       charge(a, k.predicted_us, 1)
-      if a.open then k.client:window(quantum, p.open_us) end
       return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
     end,
   },

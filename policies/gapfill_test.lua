@@ -139,53 +139,6 @@ test("a kernel that would hold up others beyond overrun_max_us waits for longer"
   t.ok(free > 2 * held, "a higher limit lets more go, " .. free)
 end)
 
--- Best effort keeps the queue full with kernels of 60 µs, in gaps of 5 ms, for 100 ms.
-local function by_credit(t, params)
-  local s = learned(t, { be_us = 60, gap_us = 5000, params = params })
-  local before = s:stats("be")
-  s:loop { client = "be", us = 60, launches = 2000 }
-  s:run(100000)
-  local be = s:stats("be")
-  return { asks = be.asks - before.asks, launches = be.launches - before.launches,
-           lc_max_us = s:stats("lc").max_us }
-end
-
-test("credit saves round trips", function(t)
-  local each, credit = by_credit(t, { credit_pct = 0 }), by_credit(t, {})
-  t.near(each.asks, each.launches, 1, "without credit each launch asks")
-  t.below(credit.asks, credit.launches / 2, "asks with credit")
-  t.near(credit.launches, each.launches, each.launches / 200, "the GPU never runs out of work")
-  t.below(credit.lc_max_us, 800 + 500 + 100, "slowest iteration of lc")
-end)
-
-test("credit stays within the quantum", function(t)
-  local s = two(t, { mps = false, params = { quantum_us = 300 } })
-  s:loop { client = "be", us = 20, count = 8 }
-  s:loop { client = "lc", us = 800, gap_us = 5000, count = 12, at = 20000 }
-  s:run(85500)
-  s:loop { client = "be", us = 20, launches = 100 }
-  s:launch { client = "lc", us = 800, at = 86500, sync = true }  -- far earlier than predicted
-  s:run(4000)
-  local called, behind = 86500, 0
-  for _, launch in ipairs(s:log()) do
-    if launch.client == "lc" and launch.at_us > called then break end
-    local soon = launch.client == "be" and launch.at_us > called - 20
-    behind = behind + (soon and launch.by ~= "starvation" and 1 or 0)
-  end
-  t.ok(behind > 0, "best effort was at work")
-  t.below(behind * 20, 300 + 40, "what lc waited for")
-end)
-
-test("what ran by credit counts towards the share", function(t)
-  local s = learned(t, { be_us = 900, gap_us = 400, params = { share_pct = 30, floor_pct = 0 } })
-  s:client { name = "short", priority = 9 }
-  s:loop { client = "short", us = 20, launches = 16, count = 85 }
-  s:run(100000)
-  s:launch { client = "be", us = 900, at = 160000 }
-  s:run(20000)
-  t.eq(s:stats("be").launches, 8, "launches of be: it is owed nothing")
-end)
-
 -- Launches of 50 µs that best effort makes in 200 ms beside kernels of 20 ms without a pause.
 local function beside_a_dense_program(t, mps, params)
   params.slowdown_pct = params.slowdown_pct or 0
@@ -376,7 +329,7 @@ end)
 local function tried(t, blocks, after, gap_us, be)
   be = be or {}
   local be_us, be_blocks = be.us or 400, be.blocks or 264
-  local s = two(t, { mps = true, params = { fence_sm = 64, open_us = be.open_us or 0 } })
+  local s = two(t, { mps = true, params = { fence_sm = 64 } })
   s:loop { client = "be", us = be_us, blocks = be_blocks, count = 8 }
   s:run(10000)
   s:loop { client = "lc", us = 40, gap_us = gap_us or 5, launches = 25, blocks = blocks, at = 10000,
@@ -428,15 +381,6 @@ test("who has enough of all SMs is not fenced to see whether there is more", fun
   local fenced, whole = tried(t, 16, nil, 2000)
   t.ok(whole > 1000, "on all SMs, " .. whole)
   t.eq(fenced, 0, "on the fence")
-end)
-
-test("where those above do not mind, best effort need not ask; where they do, it must", function(t)
-  local be = { us = 4, blocks = 264, open_us = 1500 }
-  local _, asked, open = tried(t, 16, nil, 30, be)
-  t.below(asked, open / 20, "asked for")
-  _, asked, open = tried(t, 16, 264, 30, be)
-  t.below(open, asked / 20, "not asked for")
-  t.eq(select(3, tried(t, 16, nil, 30, { us = 20000, blocks = 264, open_us = 1500 })), 0, "long")
 end)
 
 test("those above that are hardly left to run are heard soon", function(t)

@@ -56,7 +56,7 @@ return policy {
       local us = requests.inflight(g)
       if us > 0 and us + k.predicted_us > p.depth_us then return IDLE, "enough in flight" end
       local rest_us = p.depth_us - us - k.predicted_us
-      return RUN, k, nil, nil, above.follows(k, nil, rest_us), "its request has used least"
+      return RUN, k, nil, nil, above.follows(rest_us), "its request has used least"
     end,
   },
 }

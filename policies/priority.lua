@@ -2,9 +2,9 @@
 --
 -- A launch runs when no more important client has work outstanding, the most important one first.
 -- Gaps are filled whatever their length, so each may delay the important client by what is in
--- flight then; gapfill.lua looks before it fills. A launch that goes lends its thread credit. What
--- is held on the device goes on until somebody above works, and costs them a unit at most. What
--- would last longer is stopped in its middle, where that can be (time-sliced).
+-- flight then; gapfill.lua looks before it fills. What is held on the device goes on until somebody
+-- above works, and costs them a unit at most. What would last longer is stopped in its middle, where
+-- that can be (time-sliced).
 queue.create("waiting")
 
 local above = import "lib/above"
@@ -21,7 +21,6 @@ return policy {
     client_init = function(c, p) c:stop(p.stop) end,
 
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       return queue.insert("waiting", k, k.priority)    -- Q0 is served first
     end,
 
@@ -33,7 +32,7 @@ return policy {
       if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
         return IDLE, "enough in flight"
       end
-      return RUN, k, nil, nil, above.follows(k, above.credit(us, inflight, most))
+      return RUN, k, nil, nil, above.follows()
     end,
   },
 }

@@ -40,17 +40,6 @@ test("work in flight below the top is limited", function(t)
                      reason = "enough in flight" }
 end)
 
-test("credit saves round trips in a gap, and stays within inflight_us", function(t)
-  local s = t.sim { policy = "priority.lua", mps = true }
-  s:client { name = "top", priority = 0 }
-  s:client { name = "low", priority = 9 }
-  s:loop { client = "top", us = 800, gap_us = 5000 }
-  s:loop { client = "low", us = 60, launches = 2000 }
-  s:run(200000)
-  t.below(s:stats("low").asks, s:stats("low").launches / 2, "asks of low")
-  t.below(s:stats("top").max_us, 800 + 500 + 100, "slowest iteration of top")
-end)
-
 test("equals share the GPU's time by weight, however long their kernels are", function(t)
   local s = t.sim { policy = "priority.lua" }
   s:client { name = "top", priority = 0 }

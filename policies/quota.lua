@@ -100,7 +100,6 @@ return policy {
 
     enqueue = function(k, p)
       local c = k.client
-      if c.window_us > 0 then return nil end  -- its own window holds it: the built-in's
       labels.check(c)
       used_by(c)
       return queue.insert("ready", k, k.priority)
@@ -120,7 +119,7 @@ return policy {
           local us = inflight(g, k.priority)
           if us == math.huge then return IDLE, "a more important client runs" end
           if us > 0 and us + k.predicted_us > p.depth_us then return IDLE, "enough in flight" end
-          return RUN, k, nil, nil, above.follows(k, nil, p.depth_us - us - k.predicted_us)
+          return RUN, k, nil, nil, above.follows(p.depth_us - us - k.predicted_us)
         end
       end
       return IDLE, queue.len("spent") > 0 and "its quota is used up" or "empty"

@@ -41,14 +41,7 @@ void Admitting::posted(Client& c, const Event& e) {
   // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
   if (b.admission == Admission::kSelfCapturing || !launch) return;
   const bool gated = b.admission == Admission::kGated;
-  if (b.ask_seq != 0 && !gated && went(c, b)) return;
   progress_.touch(c, e.at);
-  // Between two records the window moved on: the launch is late, and in flight all the same.
-  if (b.epoch != c.standing.epoch &&
-      (b.admission == Admission::kWindow || b.admission == Admission::kLease ||
-       b.admission == Admission::kCredit)) {
-    ++now_.stats.late;
-  }
   Work work;
   work.seq = b.stream_seq;
   work.posted_at = e.at;
@@ -56,14 +49,13 @@ void Admitting::posted(Client& c, const Event& e) {
   work.kind = b.kind;
   sizes_.ask_about(c, b.kernel);
   work.sm_set = c.set_of(b.kernel);
-  if (b.admission == Admission::kCredit) credit_.use(c, b.thread, work);
   work.strayed = b.unmovable;
   if (work.strayed) work.sm_set = {};
   c.predict(work);
   work.wanted_since = e.at;
   if (gated)
     stood_at_gate(c, b.may_follow, c.work.take_recalled(b.stream, b.stream_seq).ran_us, work);
-  if (gated) credit_.use_at_gate(c, b.ask_seq, work);
+  if (b.ask_seq != 0) credit_.use_at_gate(c, b.ask_seq, work);
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   progress_.add_work(c, work);
@@ -84,7 +76,7 @@ void Admitting::stood_at_gate(const Client& c, uint16_t gates_inside, double ran
 
 void Admitting::asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  if (asks_.waits(c, b.thread)) {  // a thread has one ask at a time
+  if (c.asking.any()) {  // the oldest one alone asks
     ++now_.stats.rejected;
     return;
   }
@@ -93,45 +85,24 @@ void Admitting::asked(Client& c, const Event& e) {
   const uint32_t slot = asks_.add(c, b, e.at);
   starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns(now_.config));
   sizes_.ask_about(c, b.kernel);
-  asks_[slot].by_credit_us =
-      is_gate(b.thread) ? c.standing.end_gate_credit() : c.standing.end_credit(b.thread);
+  asks_[slot].by_credit_us = c.standing.end_gate_credit();
   asks_.take_turn(slot);
   enqueue(slot);
   now_.dispatch_wanted = true;
 }
 
 void Admitting::withdrawn(Client& c, const LaunchBody& b) {
-  if (const uint32_t slot = asks_.find(c, b); slot != kNoAsk) {
-    ++now_.stats.withdrawn;
-    release(slot);
-  } else {  // granted in the meantime: its work is in flight already
-    if (b.admission != Admission::kAsk) ++now_.stats.crossed;
-    if (b.unmovable) c.work.outstanding.stayed(b.stream, b.stream_seq);
-  }
-}
-
-bool Admitting::went(const Client& c, const LaunchBody& b) {
-  if (const uint32_t slot = asks_.find(c, b); slot != kNoAsk) {
-    ++now_.stats.withdrawn;
-    release(slot);
-    return false;
-  }
-  return b.thread < c.standing.by_thread.size() &&
-         c.standing.by_thread[b.thread].ask_seq == b.ask_seq;
+  if (c.asking.any() && asks_[c.asking.slot].ask_seq == b.ask_seq) release(c.asking.slot);
 }
 
 void Admitting::forget(const Client& c) {
-  for (const uint32_t slot : c.asking.by_thread) {
-    if (slot != kNoAsk) release(slot);
-  }
+  if (c.asking.any()) release(c.asking.slot);
 }
 
 void Admitting::ask_again(const Client& c) {
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    if (asks_[slot].client != &c) continue;
-    take_back(slot);
-    enqueue(slot);
-  }
+  if (!c.asking.any()) return;
+  take_back(c.asking.slot);
+  enqueue(c.asking.slot);
 }
 
 void Admitting::ask_again_all() {
@@ -170,10 +141,9 @@ void Admitting::take_back(uint32_t slot) {
 }
 
 void Admitting::withhold(const Client& c) {
-  for (const uint32_t slot : c.asking.by_thread) {
-    if (slot == kNoAsk || asks_[slot].withheld) continue;
-    take_back(slot);
-    asks_.withhold(slot, true);
+  if (c.wants()) {
+    take_back(c.asking.slot);
+    asks_.withhold(c.asking.slot, true);
   }
   look_again(c);
 }
@@ -195,7 +165,7 @@ void Admitting::let_in() {
 void Admitting::release(uint32_t slot) {
   Waiting& w = asks_[slot];
   seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
-  HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->asking.queued > 0 && asks_.count() > 0);
+  HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->asking.slot == slot && asks_.count() > 0);
   if (trial_ != nullptr) trial_->forget(slot);
   asks_.release(slot);
 }
@@ -248,12 +218,8 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   progress_.add_work(c, work);
   if (ceilings_.holds(c)) withhold(c);
   progress_.settle(c);
-  if (w.at_gate()) {
+  if (w.at_gate())
     d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us, decider == Decider::kStarvation);
-  } else if (!is_gate(w.thread)) {
-    Granted& granted = c.standing.grant(w.thread, {w.ask_seq, c.standing.epoch, d.sm_set});
-    d.credit_us = static_cast<uint32_t>(credit_.give(c, granted, verdict.credit_us));
-  }
   telling_.grant(d);
   return true;
 }
@@ -268,16 +234,14 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (w.client == nullptr || w.withheld || w.early || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
+    // Under a window nothing is held: it is on its way.
     const uint32_t window_us =
         world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
-    const bool leased = window_us == kWindowLeased;
-    const bool free_window = window_us != kWindowGated;
-    const double room = window_us - w.client->remaining_us(now_.clock);
     const bool at_work =
         world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
-    const bool fits = free_window ? room > 0 || leased || w.client->is_free(w.stream)
-                                  : !roster_.busy(w.client->rule.priority, now_.clock) &&
-                                        !at_work && !equal_works(now_, roster_, *w.client);
+    const bool fits =
+        window_us != kWindowGated || (!roster_.busy(w.client->rule.priority, now_.clock) &&
+                                      !at_work && !equal_works(now_, roster_, *w.client));
     if (!fits) continue;
     if (best == kNoAsk || turn(w) < turn(asks_[best])) best = slot;
   }
@@ -287,15 +251,6 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
 void Admitting::refresh_windows() {
   starve_at_ = 0;  // whoever was held back may be so no more
   windows_.refresh();
-  // What was left to the built-in because its client had a window is the policy's once it has none.
-  for (uint32_t slot = 0; asks_.count() > 0 && slot < asks_.slots(); ++slot) {
-    const Client* c = asks_[slot].client;
-    if (c != nullptr && asks_[slot].queue < 0 && !asks_[slot].withheld &&
-        c->standing.window_sent_at == now_.clock && c->standing.window_us == kWindowGated) {
-      enqueue(slot);
-      now_.dispatch_wanted = true;
-    }
-  }
   if (withheld_until_ != kNever) let_in();
 }
 

@@ -33,7 +33,8 @@ class Admitting {
         windows_(windows),
         credit_(credit) {}
 
-  // A launch is on its way without a grant of this step: by a window, by credit, or by itself.
+  // A launch is on its way without a grant of this step: by a window, by gates that stand open, or
+  // by itself.
   void posted(Client& client, const Event& event);
   void asked(Client& client, const Event& event);
   void withdrawn(Client& client, const LaunchBody& launch);
@@ -57,9 +58,6 @@ class Admitting {
   void set_trial(Trial* trial) { trial_ = trial; }
 
  private:
-  // A launch that asked and then went by itself. True if the grant crossed it: then its work is
-  // accounted already.
-  bool went(const Client& client, const LaunchBody& launch);
   void stood_at_gate(const Client& client, uint16_t gates_inside, double ran_us, Work& work);
   void enqueue(uint32_t slot);
   void take_back(uint32_t slot);  // from the policy, which will meet it again

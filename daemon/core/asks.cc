@@ -21,16 +21,6 @@ LaunchId Asks::id_of(uint32_t slot) const {
   return LaunchId{waiting_[slot].generation} << 32 | (slot + 1);
 }
 
-uint32_t Asks::find(const Client& c, const LaunchBody& b) const {
-  const uint32_t slot =
-      b.thread < c.asking.by_thread.size() ? c.asking.by_thread[b.thread] : kNoAsk;
-  return slot != kNoAsk && waiting_[slot].ask_seq == b.ask_seq ? slot : kNoAsk;
-}
-
-bool Asks::waits(const Client& c, uint16_t thread) const {
-  return thread < c.asking.by_thread.size() && c.asking.by_thread[thread] != kNoAsk;
-}
-
 uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   if (free_.empty()) {
     free_.push_back(slots());
@@ -53,9 +43,8 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.gate = {.in_thread = b.admission == Admission::kAsk};
   w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
   if (w.at_gate()) stand_at_gate(w, b);
-  if (b.thread >= c.asking.by_thread.size()) c.asking.by_thread.resize(b.thread + 1u, kNoAsk);
-  c.asking.by_thread[b.thread] = slot;
-  if (c.asking.queued++ == 0) c.asking.asking_since = at;
+  c.asking.slot = slot;
+  c.asking.since = at;
   ++count_;
   return slot;
 }
@@ -75,35 +64,19 @@ void Asks::withhold(uint32_t slot, bool withheld) {
   Waiting& w = waiting_[slot];
   w.was_withheld |= withheld;
   if (std::exchange(w.withheld, withheld) == withheld) return;
-  if (withheld) {
-    ++w.client->asking.withheld;
-    ++withheld_;
-  } else {
-    --w.client->asking.withheld;
-    --withheld_;
-  }
+  w.client->asking.withheld = withheld;
+  withheld_ += withheld ? 1 : -1;
 }
 
 void Asks::release(uint32_t slot) {
   withhold(slot, false);
   Waiting& w = waiting_[slot];
-  --w.client->asking.queued;
-  w.client->asking.by_thread[w.thread] = kNoAsk;
+  w.client->asking.slot = kNoAsk;
   if (w.at_gate()) w.client->work.at_gate = false;
   --count_;
   w.client = nullptr;
   ++w.generation;
   free_.push_back(slot);
-}
-
-bool Asks::behind_gate(const Waiting& ask) const {
-  const std::vector<uint32_t>& slots = ask.client->asking.by_thread;
-  for (size_t thread = kGateThreads; thread < slots.size() && !ask.at_gate(); ++thread) {
-    if (slots[thread] == kNoAsk) continue;
-    const Waiting& gate = waiting_[slots[thread]];
-    if (gate.stream == ask.stream && gate.stream_seq < ask.stream_seq) return true;
-  }
-  return false;
 }
 
 bool Asks::before(const Client& c) const {

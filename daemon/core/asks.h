@@ -1,5 +1,5 @@
-// The launches that wait for a grant, by slot: one of a thread. Slots are used again, so a policy's
-// handle carries the slot's generation.
+// The oldest unit of each client that is held, by slot. Slots are used again, so a policy's handle
+// carries the slot's generation.
 #pragma once
 
 #include <array>
@@ -39,7 +39,7 @@ struct Waiting {
   bool was_early = false;
   UnitAtGate gate;  // of a ticket
 
-  bool at_gate() const { return is_gate(thread) && !gate.in_thread; }
+  bool at_gate() const { return !gate.in_thread; }
   double predicted_us() const {
     return gate.unit_us > 0 ? gate.unit_us : client->predict_us(kernel);
   }
@@ -61,16 +61,10 @@ class Asks {
 
   uint32_t slot_of(LaunchId id) const;  // kNoAsk if it is stale
   LaunchId id_of(uint32_t slot) const;
-  // The ask of that number, if its thread still waits; else kNoAsk.
-  uint32_t find(const Client& client, const LaunchBody& launch) const;
-  bool waits(const Client& client, uint16_t thread) const;
-
-  // The thread waits for none yet.
+  // The client has none yet.
   uint32_t add(Client& client, const LaunchBody& launch, TimeNs at);
   void release(uint32_t slot);
   void take_turn(uint32_t slot);
-  // A launch before it in its stream stands at a gate of the same client, and asks.
-  bool behind_gate(const Waiting& ask) const;
   // Somebody waits whose turn it is before the client has another: as important, or more.
   bool before(const Client& client) const;
   // It was let go: whoever pauses does not fall behind its turn by long.

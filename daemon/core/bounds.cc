@@ -35,7 +35,7 @@ double Bounds::on_sets_us(const Client& c) const {
 }
 
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
-// granted, its credit included; whoever has a window, that and one launch more, or one in each of
+// granted; whoever has a window, that and one launch more, or one in each of
 // its free streams, known or not yet.
 double Bounds::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
@@ -44,20 +44,17 @@ double Bounds::bound_us(const Client& c) const {
     const bool stops = other->holds_on_device() && (gated || other->standing.gates_wanted);
     if (goes_first(c, *other)) {
       const double in_flight_us = other->work.outstanding.longest_hold_us();
-      hold_us = std::max({hold_us,
-                          gated || stops ? other->standing.credit_us : other->work.longest_hold_us,
-                          in_flight_us});
+      hold_us = std::max({hold_us, gated || stops ? 0 : other->work.longest_hold_us, in_flight_us});
     } else if (other->standing.leased()) {
       return kUnlimitedUs;
     } else if (stops) {
-      sum_us += until_stopped_us(*other) + other->standing.credit_us;
+      sum_us += until_stopped_us(*other);
     } else {
       const double in_flight_us = other->remaining_us(now_.clock) - on_sets_us(*other);
       const double launches = std::max(
           1u, std::min(other->standing.free_streams, other->work.outstanding.used_streams()));
       const double window_us = other->standing.window_us + launches * other->work.longest_us;
-      sum_us +=
-          gated ? in_flight_us + other->standing.credit_us : std::max(in_flight_us, window_us);
+      sum_us += gated ? in_flight_us : std::max(in_flight_us, window_us);
     }
   }
   const double in_the_way_us = sum_us + hold_us;
@@ -94,7 +91,7 @@ void Bounds::gap_ended(Client& c, TimeNs at) {
 void Bounds::work_done(const Client& c, const Work& work, TimeNs at, float measured_us,
                        TimeNs done_before) {
   if (now_.config.mps && !work.sm_set.empty()) return;
-  TimeNs looks_since = c.asking.queued > 0 ? c.asking.asking_since : kNever;
+  TimeNs looks_since = c.asking.any() ? c.asking.since : kNever;
   if (c.work.waiting_since != 0) looks_since = std::min(looks_since, c.work.waiting_since);
   for (Client* above : roster_.above(c.rule.priority)) {
     EndedGap& gap = above->bound.last;

@@ -15,8 +15,7 @@ void check_waiting(const Situation& now, const Roster& roster, const Asks& asks,
     ++used;
     const auto found = roster.all().find(w.client->id);
     HEDDLE_CHECK_IN(now, found != roster.all().end() && found->second.get() == w.client);
-    HEDDLE_CHECK_IN(now, w.thread < w.client->asking.by_thread.size() &&
-                             &asks[w.client->asking.by_thread[w.thread]] == &w);
+    HEDDLE_CHECK_IN(now, w.client->asking.any() && &asks[w.client->asking.slot] == &w);
     HEDDLE_CHECK_IN(now, w.queue < static_cast<int32_t>(queues.size()));
     placed += w.queue >= 0 ? 1 : 0;
   }
@@ -51,8 +50,8 @@ void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, 
         std::count(roster.active().begin(), roster.active().end(), &c) == (c.active ? 1 : 0));
     HEDDLE_CHECK_OF(now, id, c.work.outstanding.empty() || c.active);
     HEDDLE_CHECK_OF(now, id, c.gpu_time.had_us <= c.gpu_time.worked_us + 1);
-    asking += c.asking.queued;
-    wanting += c.asking.queued - c.asking.withheld;
+    asking += c.asking.any() ? 1 : 0;
+    wanting += c.wants() ? 1 : 0;
     at_work += c.active ? 1 : 0;
     resident += c.gpu_time.resident ? 1 : 0;
   }

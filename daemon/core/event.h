@@ -22,10 +22,9 @@ using ClientId = uint64_t;  // unique for the life of the daemon, never 0
 inline constexpr uint16_t kEventVersion = 1;
 inline constexpr uint32_t kUnknownKernel = 0xffffffff;
 inline constexpr uint16_t kEveryStream = 0xffff;
-// From here on a thread number is no thread's: it asks for the oldest unit that stands at a gate on
-// the GPU (ipc/gate.h, ipc::kThreads and the client's device). The gate's work is `unmovable`.
-inline constexpr uint16_t kGateThreads = 64;
-inline constexpr bool is_gate(uint16_t thread) { return thread >= kGateThreads; }
+// From here on a thread number is no thread's: it is the client's queue of tickets for one of its
+// devices (ipc/gate.h, ipc::kThreads and the device).
+inline constexpr uint16_t kTicketThreads = 64;
 inline constexpr int kPriorityCount = 10;  // Q0 (highest) to Q9 (lowest), FIKIT section 3.2
 inline constexpr int kPriorityLowest = kPriorityCount - 1;
 inline constexpr uint32_t kWindowGated = 0;
@@ -35,10 +34,9 @@ enum class EventKind : uint16_t {
   kAttached,    // body: attached
   kDetached,    // the process is gone, or left
   kKernel,      // body: kernel; a kernel ID is first seen at a client
-  kPosted,      // body: launch; it was launched (or is about to be) without asking
-  kAsked,       // body: launch; thread `thread` waits for a grant of `ask_seq`
-  kWithdrawn,   // body: launch.ask_seq; the thread stopped waiting and launched by itself, or
-                // (kAsk, `unmovable`) it launched as it was granted, but for the SM set
+  kPosted,      // body: launch; it was launched (or is about to be) without the core's word
+  kAsked,       // body: launch, with ticket `ask_seq`; the client's oldest unit that is held
+  kWithdrawn,   // body: launch.ask_seq; that is held no more, and comes again or is posted
   kWaiting,     // body: done.stream; a thread entered a synchronizing call
   kCompleted,   // body: done
   kStreamEnd,   // body: done.stream
@@ -57,12 +55,12 @@ enum class EventKind : uint16_t {
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
 
-// Why a launch ran, or how it came to ask. Mirrors wire::Admission.
+// Why a launch ran, or how it is held. Mirrors wire::Admission.
 enum class Admission : uint8_t {
   kLease,
   kWindow,
-  kCredit,
-  kAsk,
+  kGated,  // its stream waits on the GPU. Such a one is told when it may have begun, at `at`
+  kAsk,    // its thread waits
   kSelfStarved,
   kSelfStale,
   kSelfPool,
@@ -70,8 +68,6 @@ enum class Admission : uint8_t {
   kSelfExempt,
   kBypass,
   kUnmanaged,
-  kGated,  // it stood at a gate on the GPU, which opened for it: by a grant of its unit, by credit,
-           // or under a window. It is told when it may have begun, at `at`
 };
 
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
@@ -166,7 +162,7 @@ struct LaunchBody {
   uint64_t stream_seq;  // counts a stream's work from 1
   uint32_t kernel;      // client's index, or kUnknownKernel
   uint32_t epoch;       // of the window that admitted it
-  uint32_t ask_seq;     // 0: did not ask
+  uint32_t ask_seq;     // its ticket; 0: none
   uint16_t stream;
   uint16_t thread;
   LaunchKind kind;

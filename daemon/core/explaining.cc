@@ -6,7 +6,7 @@
 namespace heddle::core {
 namespace {
 
-const char* const kWindowFull = "its window is full";
+const char* const kOpen = "it is on its way";
 const char* const kEarly = "a more important client's pause just began, and it is long";
 
 std::string kernel_name(const Client& c, uint32_t kernel) {
@@ -58,7 +58,7 @@ std::string Explaining::why_builtin(const Waiting& w) const {
            std::string(kChannelNames[index_of(*channel)]) + " beside others";
   }
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
-  if (c.standing.window_us != kWindowGated) return kWindowFull;
+  if (c.standing.window_us != kWindowGated) return kOpen;
   for (const Client* above : roster_.above(c.rule.priority)) {
     if (above->wants()) return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(now_.clock)) {
@@ -76,9 +76,8 @@ HeldTold Explaining::tell(const Held& what) const {
 Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
                            uint32_t generation) const {
   Explanation all{true, generation, c.told.granted, c.told.past_waits.count(), {}, {}};
-  for (const uint32_t slot : c.asking.by_thread) {
-    if (slot == kNoAsk) continue;
-    const Waiting& w = asks_[slot];
+  if (c.asking.any()) {
+    const Waiting& w = asks_[c.asking.slot];
     WaitTold one;
     one.kernel = kernel_name(c, w.kernel);
     one.waited_us = to_us(now_.clock - w.asked_at);
@@ -91,8 +90,6 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     if (held_.at >= w.asked_at && !w.withheld) one.held = tell(held_);
     all.now.push_back(std::move(one));
   }
-  std::sort(all.now.begin(), all.now.end(),
-            [](const WaitTold& a, const WaitTold& b) { return a.waited_us > b.waited_us; });
   for (const PastWait& wait : c.told.past_waits.all()) {
     WaitTold one;
     one.kernel = kernel_name(c, wait.kernel);

@@ -32,7 +32,7 @@ double Pauses::keep_back() {
 // By asking, the way of a launch takes about as long.
 double Pauses::early_us(const Waiting& w) const {
   // Until it goes on, and until those go that its stream has before it.
-  if (w.client->work.stands || asks_.behind_gate(w)) return kUnlimitedUs;
+  if (w.client->work.stands) return kUnlimitedUs;
   const int priority = w.client->rule.priority;
   if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || roster_.busy(priority, now_.clock))
     return 0;

@@ -59,12 +59,8 @@ struct Stats {
   uint64_t events = 0;
   uint64_t rejected = 0;  // events that made no sense
   uint64_t posted = 0;
-  uint64_t late = 0;  // posted under an old epoch
   uint64_t asked = 0;
   uint64_t granted = 0;
-  uint64_t withdrawn = 0;   // the shim's bound, or a stale daemon, let them go
-  uint64_t crossed = 0;     // a grant and a withdrawal crossed
-  uint64_t credited = 0;    // posted by credit, without an ask of their own
   uint64_t on_set = 0;      // granted on fewer SMs than their client has
   uint64_t off_set = 0;     // granted on all of them, though the policy named a size
   uint64_t starved = 0;     // granted by the starvation bound

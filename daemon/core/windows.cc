@@ -49,7 +49,6 @@ void Windows::send(Client& c, uint32_t window_us, uint32_t free_streams) {
   c.place.window_set = set;
   c.standing.window_sent = true;
   c.standing.refused_sent = c.standing.choice.refused;
-  c.standing.window_sent_at = now_.clock;
   c.standing.window_us = window_us;
   c.standing.free_streams = free_streams;
   c.standing.gates_wanted = gates_wanted;

@@ -10,7 +10,7 @@
 namespace heddle::server {
 namespace {
 
-static_assert(core::kGateThreads == ipc::kThreads);
+static_assert(core::kTicketThreads == ipc::kThreads);
 
 constexpr float kDurationMaxUs = 60e6F;
 constexpr core::TimeNs kWaitMost = 5'000'000'000;
@@ -55,7 +55,7 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   event.launch.kind = static_cast<core::LaunchKind>(f.kind);
   event.launch.admission = static_cast<core::Admission>(f.admission);
   event.launch.unmovable = f.unmovable;
-  const bool ticket = core::is_gate(claim.thread);
+  const bool ticket = claim.thread >= core::kTicketThreads;
   event.launch.may_follow =
       ticket ? f.may_follow : std::min<uint16_t>(f.may_follow, ipc::kUntoldMost);
   event.launch.unit_us = ticket && !waits(claim) ? f.duration_us : 0;

@@ -6,15 +6,15 @@
 
 namespace heddle::sim {
 
-uint32_t Gates::unit_of(size_t thread, double predicted_us, bool graph) {
-  const bool goes_on = !graph && newest_us_ > 0 && thread == thread_ && newest_ > released_ &&
+uint32_t Gates::unit_of(size_t thread, double predicted_us, bool alone) {
+  const bool goes_on = !alone && newest_us_ > 0 && thread == thread_ && newest_ > released_ &&
                        newest_us_ + predicted_us <= ipc::kGateUnitUs;
   if (!goes_on) {
     ++newest_;
     newest_us_ = 0;
   }
   thread_ = thread;
-  newest_us_ = graph ? ipc::kGateUnitUs : newest_us_ + predicted_us;
+  newest_us_ = alone ? ipc::kGateUnitUs : newest_us_ + predicted_us;
   return newest_;
 }
 

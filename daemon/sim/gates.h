@@ -1,5 +1,6 @@
-// The gates of one simulated client (ipc/gate.h): which launches stand there, and what has been let
-// go. Of the shim the units, of the server the queue; virtual_gates.cc drives both.
+// The tickets of one simulated client (ipc/gate.h): which launches wait, at gates on the GPU or in
+// their thread, and what has been let go. Of the shim the units, of the server the queue;
+// virtual_gates.cc drives both.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +12,12 @@
 
 namespace heddle::sim {
 
-// One launch that was posted at a gate.
+// One launch with a ticket.
 struct AtGate {
   size_t thread = 0;
-  uint32_t kernel = 0;  // index into the client's
-  double us = 0;        // alone
+  bool in_thread = false;  // that waits, and no stream
+  uint32_t kernel = 0;     // index into the client's
+  double us = 0;           // alone
   double predicted_us = 0;
   uint64_t seq = 0;  // in its stream
   size_t record = 0;
@@ -31,11 +33,11 @@ class Gates {
   static constexpr double kAheadUs = 5'000;  // as predicted; then its threads wait
 
   // The unit that a launch of the thread is part of, or begins.
-  uint32_t unit_of(size_t thread, double predicted_us, bool graph);
+  uint32_t unit_of(size_t thread, double predicted_us, bool alone);
   static uint32_t pieces_of(double predicted_us);
   void post(const AtGate& launch) {
     waiting_.push_back(launch);
-    ahead_us_ += launch.predicted_us;
+    if (!launch.in_thread) ahead_us_ += launch.predicted_us;
   }
   void stop(const AtGate& launch) { waiting_.push_front(launch); }  // it was under way
   void done(const AtGate& launch) { ahead_us_ -= launch.predicted_us; }
@@ -56,6 +58,7 @@ class Gates {
   void asks(uint32_t unit) { asked_ = unit; }
   uint32_t asked() const { return asked_; }
 
+  // The oldest, which was asked for, goes, with all of its unit.
   void granted(uint32_t credit_us, bool graph);
   void open() { open_ = true; }
   void close() {

@@ -13,7 +13,6 @@ using core::Evidence;
 // The core may want a tick now; a step forward keeps time moving.
 constexpr TimeNs kTickLeastNs = 1'000;
 
-double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 
 // FNV-1a: equal on every host, which std::hash is not.
@@ -160,11 +159,8 @@ void VirtualMachine::ring(const Alarm& alarm) {
       t.wakes_at = kNever;
       if (clients_[t.client].live) proceed(alarm.thread);
       break;
-    case Alarm::Kind::kGrant:
-      granted(alarm);
-      break;
-    case Alarm::Kind::kSelf:
-      self(alarm.thread);
+    case Alarm::Kind::kTicket:
+      if (clients_[t.client].live) go_from_ticket(alarm.thread);
       break;
     case Alarm::Kind::kGates:
     case Alarm::Kind::kDriver:
@@ -233,7 +229,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
     ClientState& c = clients_[d.client - 1];
     switch (d.kind) {
       case core::DecisionKind::kGrant:
-        on_grant(d);
+        grant_at_gate(c, d);
         break;
       case core::DecisionKind::kWindow:
         c.window_us = d.window_us;
@@ -245,7 +241,7 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         c.gates_wanted = d.gates_wanted;
         c.gates_inside = d.gates_inside;
         c.kernels_ask = d.kernels_ask;
-        if (c.spec.gates) set_gates(c);
+        set_gates(c);
         break;
       case core::DecisionKind::kStop:
         order_stop(c, {d.off, d.slice_us});
@@ -263,30 +259,6 @@ void VirtualMachine::on_hint(ClientState& c, Kernel& k, const core::Decision& d)
   k.raised = d.raised;
   k.launch_priority = d.launch_priority;
   c.sized |= d.size.get() != 0 || d.raised;
-}
-
-void VirtualMachine::on_grant(const core::Decision& d) {
-  if (core::is_gate(d.thread)) return grant_at_gate(clients_[d.client - 1], d);
-  const size_t thread = clients_[d.client - 1].threads[d.thread];
-  Thread& t = threads_[thread];
-  if (t.doing != Doing::kAsking || t.ask_seq != d.ask_seq) return;  // it left by itself
-  Alarm alarm;
-  alarm.kind = Alarm::Kind::kGrant;
-  alarm.thread = thread;
-  alarm.number = d.ask_seq;
-  t.grant = d;
-  set_alarm(now_ + costs_.round_trip_ns, alarm);
-}
-
-void VirtualMachine::granted(const Alarm& alarm) {
-  Thread& t = threads_[alarm.thread];
-  ClientState& c = clients_[t.client];
-  if (!c.live || t.doing != Doing::kAsking || t.ask_seq != alarm.number) return;
-  t.doing = Doing::kNothing;
-  c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
-  if (t.last_record != kNoRecord) records_[t.last_record].granted_by = t.grant.decider;
-  submit(alarm.thread, t.pending, core::Admission::kAsk, t.grant.launch_priority, t.grant.sm_set);
-  go_on(alarm.thread, now_ + costs_.launch_ns);
 }
 
 // ---- kernels ----------------------------------------------------------------------------------
@@ -356,12 +328,7 @@ bool VirtualMachine::running(size_t client) const {
   });
 }
 
-bool VirtualMachine::waiting(size_t client) const {
-  const auto& threads = clients_[client].threads;
-  return clients_[client].gates.asked() != 0 ||
-         std::any_of(threads.begin(), threads.end(),
-                     [&](size_t t) { return threads_[t].doing == Doing::kAsking; });
-}
+bool VirtualMachine::waiting(size_t client) const { return clients_[client].gates.asked() != 0; }
 
 TimeNs VirtualMachine::next_launch(size_t client) const {
   TimeNs next = kNever;
@@ -370,10 +337,8 @@ TimeNs VirtualMachine::next_launch(size_t client) const {
 }
 
 double VirtualMachine::asked_us(size_t client) const {
-  for (const size_t t : clients_[client].threads) {
-    if (threads_[t].doing == Doing::kAsking) return threads_[t].pending.us;
-  }
-  return 0;
+  const auto& waiting = clients_[client].gates.waiting();
+  return waiting.empty() ? 0 : waiting.front().us;
 }
 
 ClientStats VirtualMachine::stats(size_t client) const {

@@ -2,10 +2,9 @@
 // sleeping. The same calls give the same answer to the nanosecond. What it says about speed is the
 // model's answer; what it says about who was let go when is the core's own.
 //
-// Each client behaves as the shim does: it posts what its window admits, asks for the rest and
-// waits, or has it stand at gates on the GPU, tells the core when it enters a synchronizing call
-// and when that returned, marks gated launches and a sample of the others, and leaves by itself
-// after the starvation bound.
+// Each client behaves as the shim does: it posts what its window admits and draws tickets for the
+// rest, for which its stream waits on the GPU, or its thread; tells the core when it enters a
+// synchronizing call and when that returned, and marks held launches and a sample of the others.
 #pragma once
 
 #include <deque>
@@ -25,7 +24,7 @@ namespace heddle::sim {
 
 struct HostCosts {
   TimeNs launch_ns = 2'840;      // measured: `cuLaunchKernel`, back to back
-  TimeNs round_trip_ns = 3'000;  // the target for an ask that is granted at once
+  TimeNs round_trip_ns = 3'000;  // from a ticket that goes at once to its thread
   TimeNs marker_ns = 7'000;      // measured: a stream write is seen this much later
   TimeNs gate_ns = 6'500;        // measured: from the store to the first kernel behind the gate
   bool mark_all = false;         // the core hears of every end: for the clairvoyant policy
@@ -92,15 +91,14 @@ class Witness {
                       int /*priority*/) {}
 };
 
-// What happened to one launch. `granted_by` matters if it asked.
+// What happened to one launch. `granted_by` matters if it was held.
 struct LaunchRecord {
   size_t client = 0;
   std::string kernel;
   TimeNs called = 0, started = 0, ended = 0;  // 0: not yet
-  bool asked = false;
-  bool self = false;  // the starvation bound let it go
-  ipc::SmCount sms;   // that its blocks may use,
-  ipc::SmSet set;     // and the groups that these are, empty: all
+  bool asked = false;                         // it was held
+  ipc::SmCount sms;                           // that its blocks may use,
+  ipc::SmSet set;                             // and the groups that these are, empty: all
   core::Decider granted_by = core::Decider::kBuiltin;
 };
 
@@ -110,9 +108,9 @@ struct ClientStats {
   double mean_us = 0;       // of an iteration, thinking left out
   double p99_us = 0;
   double max_us = 0;
-  double max_wait_us = 0;  // of an ask
+  double max_wait_us = 0;  // for a ticket
   double gpu_us = 0;       // GpuModel::gpu_ns()
-  uint64_t asks = 0;       // launches that waited for a grant
+  uint64_t asks = 0;       // units that the core was asked to let go
   uint64_t stops = 0;      // so often what ran was stopped in its middle
   double stopped_us = 0;   // in all, up to the last time that it went on
 };
@@ -150,10 +148,10 @@ class VirtualMachine {
   const std::string& name(size_t client) const { return clients_[client].spec.name; }
   uint32_t window_us(size_t client) const { return clients_[client].window_us; }
   bool running(size_t client) const;  // a launch of it is on the GPU now
-  bool waiting(size_t client) const;  // a thread of it waits for a grant
+  bool waiting(size_t client) const;  // a launch of it is held
   // What only a simulation knows, for a clairvoyant policy (bench/virtual/oracle.h): true if work
   // of the client was submitted and has not ended; when a thread of it will launch next, as far as
-  // nobody holds it up, kNever while it only waits; how long what it asks for will run, alone.
+  // nobody holds it up, kNever while it only waits; how long what it waits for will run, alone.
   bool on_gpu(size_t client) const { return clients_[client].in_flight > 0; }
   TimeNs next_launch(size_t client) const;
   double asked_us(size_t client) const;
@@ -163,7 +161,7 @@ class VirtualMachine {
   const std::deque<LaunchRecord>& launches() const { return records_; }
 
  private:
-  enum class Doing : uint8_t { kNothing, kAsking, kSynchronizing };
+  enum class Doing : uint8_t { kNothing, kAtTicket, kSynchronizing };
   struct Launch {
     uint32_t kernel = 0;  // index into the client's
     double us = 0;
@@ -187,14 +185,13 @@ class VirtualMachine {
     uint32_t in_iteration = 0;
     TimeNs iteration_start = 0;
     Doing doing = Doing::kNothing;
-    uint32_t ask_seq = 0;
-    TimeNs asked_at = 0;
+    TimeNs held_since = 0;
     uint32_t unit = 0;  // that it has on the GPU, and how many launches of that
     uint32_t in_unit = 0;
-    bool naps = false;        // it is far ahead of what goes, with `pending` next
-    bool self_armed = false;  // an alarm for the starvation bound is set
-    Launch pending;           // what it asked for
-    core::Decision grant;     // the last one; its credit is what is left of it
+    bool naps = false;  // it is far ahead of what goes, with `pending` next
+    Launch pending;     // of its ticket,
+    int priority = 0;   // and where that runs
+    ipc::SmSet set;
     bool synchronize_next = false;
     uint64_t seq = 0;                // last submitted, in the stream
     uint64_t done = 0;               // last completed
@@ -256,12 +253,12 @@ class VirtualMachine {
     AtGate at_gate;  // unit 0: it stood at none; `left` behind this piece
   };
   struct Alarm {
-    enum class Kind : uint8_t { kWake, kGrant, kSelf, kMarker, kGates, kDriver };
+    enum class Kind : uint8_t { kWake, kTicket, kMarker, kGates, kDriver };
     TimeNs at = 0;
     uint64_t order = 0;
     size_t thread = 0;    // kGates, kDriver: the client
-    uint64_t number = 0;  // kWake: the wakeup's; kGrant: the ask's; kMarker: the launch's; kDriver:
-                          // ns that channels took
+    uint64_t number = 0;  // kWake: the wakeup's; kMarker: the launch's; kDriver: ns that channels
+                          // took
     float duration_us = 0;
     Kind kind = Kind::kWake;
     bool operator>(const Alarm& o) const { return at != o.at ? at > o.at : order > o.order; }
@@ -272,18 +269,17 @@ class VirtualMachine {
   void wake_at(size_t thread, TimeNs when);
   void feed(const core::Event& event);
   void take(std::span<const core::Decision> decisions);
-  void on_grant(const core::Decision& decision);
   static void on_hint(ClientState& c, Kernel& k, const core::Decision& d);
   ipc::SmSet set_of(const ClientState& c, const Kernel& k) const;
-  void granted(const Alarm& alarm);
   void on_notice(const Notice& notice);
   void proceed(size_t thread);
   void proceed_loop(size_t thread);
   void proceed_program(size_t thread);
   void go_on(size_t thread, TimeNs when);  // the thread's call is over then
   void call_launch(size_t thread, const Launch& launch, bool synchronize);
-  void ask(size_t thread, const Launch& launch);
-  void self(size_t thread);
+  void wait_at_ticket(size_t thread, const Launch& launch);
+  void hear_of_ticket(size_t thread, int priority, ipc::SmSet set);
+  void go_from_ticket(size_t thread);
   void submit(size_t thread, const Launch& launch, core::Admission admission, int priority,
               ipc::SmSet set);
   void to_gpu(const InFlight& flight, const Kernel& kernel, double us, int priority,

@@ -1,4 +1,5 @@
-// Launches that stand at gates on the simulated GPU: what the shim and the server do with them.
+// Launches with tickets, at gates on the simulated GPU or in their threads: what the shim and the
+// server do with them.
 #include <algorithm>
 #include <utility>
 
@@ -52,7 +53,7 @@ Event VirtualMachine::gate_event(EventKind kind, const AtGate& launch) const {
   Event e = launch_event(kind, threads_[launch.thread], launch.kernel);
   e.launch.stream_seq = launch.seq;
   e.launch.ask_seq = launch.unit;
-  e.launch.admission = core::Admission::kGated;
+  e.launch.admission = launch.in_thread ? core::Admission::kAsk : core::Admission::kGated;
   e.launch.may_follow = static_cast<uint16_t>(launch.pieces - 1);
   return e;
 }
@@ -68,7 +69,7 @@ void VirtualMachine::set_gates(ClientState& c) {
 
 void VirtualMachine::grant_at_gate(ClientState& c, const core::Decision& d) {
   if (d.ask_seq != c.gates.asked()) return;
-  const AtGate& first = c.gates.waiting().front();
+  const AtGate first = c.gates.waiting().front();
   if (first.record != kNoRecord) {
     records_[first.record].asked = true;
     records_[first.record].granted_by = d.decider;
@@ -78,7 +79,11 @@ void VirtualMachine::grant_at_gate(ClientState& c, const core::Decision& d) {
   Alarm alarm;
   alarm.kind = Alarm::Kind::kGates;
   alarm.thread = c.id - 1;
-  set_alarm(now_ + costs_.gate_ns, alarm);
+  if (first.in_thread) {
+    c.gates.waiting().pop_front();
+    hear_of_ticket(first.thread, d.launch_priority, d.sm_set);
+  }
+  set_alarm(first.in_thread ? now_ : now_ + costs_.gate_ns, alarm);
 }
 
 void VirtualMachine::tend_gates(size_t client) {
@@ -97,7 +102,8 @@ void VirtualMachine::tend_gates(size_t client) {
     const AtGate launch = waiting[i];
     const Thread& t = threads_[launch.thread];
     const bool behind = std::find(held.begin(), held.end(), launch.thread) != held.end();
-    const bool busy = t.in_unit > 0 && (t.unit != launch.unit || launch.stopped());
+    const bool busy =
+        !launch.in_thread && t.in_unit > 0 && (t.unit != launch.unit || launch.stopped());
     if (busy && !behind) held.push_back(launch.thread);
     if (busy || behind) {
       ++i;
@@ -105,7 +111,13 @@ void VirtualMachine::tend_gates(size_t client) {
     }
     if (!c.gates.lets(launch)) break;
     waiting.erase(waiting.begin() + static_cast<ptrdiff_t>(i));
-    begin(c, launch);
+    if (!launch.in_thread) {
+      begin(c, launch);
+      continue;
+    }
+    const Kernel& k = c.kernels[launch.kernel];
+    hear_of_ticket(launch.thread, k.raised ? k.launch_priority : c.launch_priority, set_of(c, k));
+    feed(gate_event(EventKind::kPosted, launch));
   }
   if (!c.gates.must_ask()) return;
   AtGate& oldest = waiting.front();
@@ -116,8 +128,7 @@ void VirtualMachine::tend_gates(size_t client) {
   c.gate_asked_at = now_;
   ++c.asks;
   Event e = gate_event(EventKind::kAsked, oldest);
-  e.launch.thread = core::kGateThreads;
-  e.launch.admission = core::Admission::kGated;
+  e.launch.thread = core::kTicketThreads;
   if (oldest.pieces == 1) e.launch.unit_us = static_cast<float>(c.gates.unit_us(oldest.unit));
   feed(e);
 }
@@ -139,7 +150,7 @@ void VirtualMachine::withdraw_at_gate(ClientState& c) {
     if (c.gates.asked() == 0 || !std::exchange(launch.asked, false)) continue;
     c.gates.asks(0);
     Event e = gate_event(EventKind::kWithdrawn, launch);
-    e.launch.thread = core::kGateThreads;
+    e.launch.thread = core::kTicketThreads;
     return feed(e);
   }
 }

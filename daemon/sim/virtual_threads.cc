@@ -15,7 +15,8 @@ using core::Evidence;
 // that its duration is learned.
 constexpr uint64_t kMarkedFirst = 4, kMarkedEvery = 16;
 
-// A thread that is far ahead of what is let go looks again this much later (shim/gate).
+// A thread that is far ahead of what is let go, or has no room in its window, looks again this much
+// later (shim/gate).
 constexpr TimeNs kNapNs = 50'000;
 
 double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
@@ -95,41 +96,28 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   announce(c, launch.kernel);
   Kernel& k = c.kernels[launch.kernel];
   t.synchronize_next = sync;
-  const double predicted = predict(k);
   const bool at_gate = stands_at_gate(thread, k);
-  if (at_gate && c.gates.ahead_us() > Gates::kAheadUs) {
+  const bool leased = c.window_us == core::kWindowLeased, gated = c.window_us == core::kWindowGated;
+  const bool full = !leased && !gated && c.outstanding_us >= c.window_us && !is_free(t);
+  if (at_gate ? c.gates.ahead_us() > Gates::kAheadUs : full) {
     t.naps = true;
     t.pending = launch;
     return wake_at(thread, now_ + kNapNs);
   }
-  Admission admission = Admission::kAsk;
-  if (c.window_us == core::kWindowLeased) {
-    admission = Admission::kLease;
-  } else if (c.window_us != core::kWindowGated && (c.outstanding_us < c.window_us || is_free(t))) {
-    admission = Admission::kWindow;
-  } else if (t.grant.epoch == c.epoch && t.grant.credit_us >= predicted) {
-    admission = Admission::kCredit;
-    t.grant.credit_us -= static_cast<uint32_t>(predicted);
-  }
-  const bool asks = admission == Admission::kAsk && !at_gate;
   if (t.program == nullptr) {
     LaunchRecord& record = records_.emplace_back();
     record.client = t.client;
     record.kernel = k.spec.kernel;
     record.called = now_;
-    record.asked = asks;
     t.last_record = records_.size() - 1;
   }
+  if (!at_gate && gated) return wait_at_ticket(thread, launch);
   if (at_gate) {
     stand_at_gate(thread, launch);
-    return go_on(thread, now_ + costs_.launch_ns);
+  } else {
+    submit(thread, launch, leased ? Admission::kLease : Admission::kWindow,
+           k.raised ? k.launch_priority : c.launch_priority, set_of(c, k));
   }
-  if (asks) return ask(thread, launch);
-  const bool by_credit = admission == Admission::kCredit;
-  const core::SmSet set = set_of(c, k);
-  const int priority = k.raised ? k.launch_priority : c.launch_priority;
-  submit(thread, launch, admission, by_credit ? t.grant.launch_priority : priority,
-         by_credit && k.size.get() == 0 ? t.grant.sm_set : set);
   go_on(thread, now_ + costs_.launch_ns);
 }
 
@@ -149,27 +137,45 @@ bool VirtualMachine::is_free(const Thread& thread) const {
   return busy < clients_[thread.client].free_streams;
 }
 
-void VirtualMachine::ask(size_t thread, const Launch& launch) {
+void VirtualMachine::wait_at_ticket(size_t thread, const Launch& launch) {
   Thread& t = threads_[thread];
-  t.doing = Doing::kAsking;
+  ClientState& c = clients_[t.client];
+  t.doing = Doing::kAtTicket;
   t.pending = launch;
-  t.asked_at = now_;
-  t.grant.credit_us = 0;
+  t.held_since = now_;
   mark(thread);
-  ++clients_[t.client].asks;
-  Event e = launch_event(EventKind::kAsked, t, launch.kernel);
-  e.launch.ask_seq = ++t.ask_seq;
-  e.launch.admission = Admission::kAsk;
-  feed(e);
-  if (t.self_armed) return;
-  t.self_armed = true;
-  Alarm alarm;
-  alarm.kind = Alarm::Kind::kSelf;
-  alarm.thread = thread;
-  set_alarm(now_ + to_ns(config_.starvation_us), alarm);
+  AtGate one;
+  one.thread = thread;
+  one.in_thread = true;
+  one.kernel = launch.kernel;
+  one.us = launch.us;
+  one.predicted_us = predict(c.kernels[launch.kernel]);
+  one.seq = t.seq + 1;
+  one.record = t.last_record;
+  one.unit = c.gates.unit_of(thread, one.predicted_us, true);
+  c.gates.post(one);
+  tend_gates(t.client);
 }
 
-// What runs before an ask is what the core waits to hear about.
+void VirtualMachine::hear_of_ticket(size_t thread, int priority, ipc::SmSet set) {
+  threads_[thread].priority = priority;
+  threads_[thread].set = set;
+  Alarm alarm;
+  alarm.kind = Alarm::Kind::kTicket;
+  alarm.thread = thread;
+  set_alarm(now_ + costs_.round_trip_ns, alarm);
+}
+
+void VirtualMachine::go_from_ticket(size_t thread) {
+  Thread& t = threads_[thread];
+  ClientState& c = clients_[t.client];
+  t.doing = Doing::kNothing;
+  c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.held_since));
+  submit(thread, t.pending, Admission::kAsk, t.priority, t.set);
+  go_on(thread, now_ + costs_.launch_ns);
+}
+
+// What runs before a held launch is what the core waits to hear about.
 void VirtualMachine::mark(size_t thread) {
   Thread& t = threads_[thread];
   if (!managed_ || t.marked == t.seq) return;
@@ -190,26 +196,6 @@ void VirtualMachine::set_marker(size_t thread, uint64_t seq, float duration_us) 
   set_alarm(now_ + costs_.marker_ns, alarm);
 }
 
-// The starvation bound of the ask that was waiting when the alarm was set, or of a later one.
-void VirtualMachine::self(size_t thread) {
-  Thread& t = threads_[thread];
-  ClientState& c = clients_[t.client];
-  t.self_armed = false;
-  if (!c.live || t.doing != Doing::kAsking) return;
-  if (const TimeNs due = t.asked_at + to_ns(config_.starvation_us); due > now_) {
-    t.self_armed = true;
-    Alarm alarm;
-    alarm.kind = Alarm::Kind::kSelf;
-    alarm.thread = thread;
-    return set_alarm(due, alarm);
-  }
-  t.doing = Doing::kNothing;
-  c.max_wait_us = std::max(c.max_wait_us, to_us(now_ - t.asked_at));
-  if (t.last_record != kNoRecord) records_[t.last_record].self = true;
-  submit(thread, t.pending, Admission::kSelfStarved, 0, set_of(c, c.kernels[t.pending.kernel]));
-  go_on(thread, now_ + costs_.launch_ns);
-}
-
 void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admission, int priority,
                             ipc::SmSet set) {
   Thread& t = threads_[thread];
@@ -220,7 +206,6 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   const bool asked = admission == Admission::kAsk;
   Event e = launch_event(EventKind::kPosted, t, launch.kernel);
   e.launch.admission = admission;
-  e.launch.ask_seq = admission == Admission::kSelfStarved ? t.ask_seq : 0;
   if (told) ++k.launches;
   const bool sampled =
       told && (costs_.mark_all || k.launches <= kMarkedFirst || k.launches % kMarkedEvery == 0);
@@ -231,12 +216,10 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   ++t.seq;
   c.outstanding_us += predicted;
   ++c.in_flight;
-  const bool granted = asked || admission == Admission::kCredit;
-  const bool more = granted && t.grant.credit_us >= predicted;  // then a later launch is marked
-  const bool marked = managed_ && (sampled || (admission != Admission::kLease && !more));
+  const bool marked = managed_ && (sampled || !leased);
   if (marked) t.marked = t.seq;
   to_gpu({thread, t.seq, t.last_record, predicted, 0, marked, {}}, k, launch.us, priority, set);
-  if (!asked && told) feed(e);  // a grant is accounted already
+  if (!asked && told) feed(e);  // its ticket is accounted already
 }
 
 void VirtualMachine::to_gpu(const InFlight& flight, const Kernel& k, double us, int priority,

@@ -121,7 +121,8 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     case EventKind::kWithdrawn:
     case EventKind::kRecalled: {
       const core::LaunchBody& b = e.launch;
-      const bool at_gate = core::is_gate(b.thread) || b.admission == core::Admission::kGated;
+      const bool at_gate =
+          b.thread >= core::kTicketThreads || b.admission == core::Admission::kGated;
       varint(b.stream_seq);
       for (const uint32_t value : {b.kernel, b.epoch, b.ask_seq}) varint(value);
       varint(b.stream);

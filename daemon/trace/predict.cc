@@ -33,8 +33,7 @@ bool is_launch(const Event& e) {
   const bool launch =
       e.launch.kind == core::LaunchKind::kKernel || e.launch.kind == core::LaunchKind::kGraph;
   if (e.kind == EventKind::kAsked) return launch;
-  const bool told = e.launch.ask_seq == 0 || e.launch.admission == core::Admission::kGated;
-  return e.kind == EventKind::kPosted && launch && told &&
+  return e.kind == EventKind::kPosted && launch &&
          e.launch.admission != core::Admission::kSelfCapturing;
 }
 
@@ -106,7 +105,7 @@ class Scorer {
 
   void on_launch(const core::Scheduler& core, Client& c, const Event& e) {
     auto& launches = c.launches[e.launch.stream];
-    if (e.launch.admission == core::Admission::kGated && launches.contains(e.launch.stream_seq)) {
+    if (e.launch.ask_seq != 0 && launches.contains(e.launch.stream_seq)) {
       return;  // the first of its unit, which was asked about
     }
     TaskPredictions& task = tasks_[c.task];

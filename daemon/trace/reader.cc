@@ -185,7 +185,7 @@ void read_event(Fields& in, EventRecord& out) {
       b.stream = in.number<uint16_t>();
       b.thread = in.number<uint16_t>();
       const uint8_t flags = in.u8();
-      if ((flags & 0xf) > static_cast<unsigned>(core::Admission::kGated)) in.refuse();
+      if ((flags & 0xf) > static_cast<unsigned>(core::Admission::kUnmanaged)) in.refuse();
       b.unmovable = (flags & 0x40) != 0;
       b.kind = static_cast<core::LaunchKind>(flags >> 4 & 3);
       b.admission = static_cast<core::Admission>(flags & 0xf);

@@ -55,9 +55,10 @@ class Builder {
     size_t track = 0;
     std::map<uint16_t, std::vector<size_t>> pending;  // launches by stream, oldest first
     std::map<uint16_t, TimeNs> stream_end;
-    std::map<uint16_t, std::pair<uint32_t, size_t>> asks;  // thread: ask_seq, launch
-    size_t on_gpu = 0;                                     // launches
-    size_t sync = SIZE_MAX;                                // that has not returned
+    uint32_t ticket = 0;     // that the core was asked to let go last; 0: none waits
+    size_t held = 0;         // its launch
+    size_t on_gpu = 0;       // launches
+    size_t sync = SIZE_MAX;  // that has not returned
     bool synchronized = false;
     TimeNs idle_from = 0;      // 0: it never had work, or has some
     core::SmSet window_set{};  // of its launches that do not ask
@@ -103,13 +104,11 @@ class Builder {
         c.kernels[e.kernel.index].body = e.kernel;
         break;
       case EventKind::kAsked:
-        s->asks[e.launch.thread] = {e.launch.ask_seq, called(*s, e)};
+        if (s->ticket != e.launch.ask_seq) s->held = called(*s, e);
+        s->ticket = e.launch.ask_seq;
         break;
       case EventKind::kPosted:
         on_posted(*s, e);
-        break;
-      case EventKind::kWithdrawn:
-        s->asks.erase(e.launch.thread);
         break;
       case EventKind::kRecalled:
         on_recalled(*s, e);
@@ -155,15 +154,9 @@ class Builder {
 
   void on_posted(State& s, const Event& e) {
     if (!is_launch(e.launch.kind) || e.launch.admission == core::Admission::kSelfCapturing) return;
-    const auto ask = s.asks.find(e.launch.thread);
-    if (e.launch.ask_seq != 0 && ask != s.asks.end() && ask->second.first == e.launch.ask_seq) {
-      const size_t index = ask->second.second;  // it left by itself
-      track(s).launches[index].admission = e.launch.admission;
-      s.asks.erase(ask);
-      let_go(s, index, e.at);
-      return;
-    }
-    let_go(s, called(s, e), e.at);
+    const bool asked = e.launch.ask_seq != 0 && s.ticket == e.launch.ask_seq;  // and withdrawn
+    if (asked) s.ticket = 0;
+    let_go(s, asked ? s.held : called(s, e), e.at);
   }
 
   // Its rest is another launch in the picture, which asks as any.
@@ -185,13 +178,11 @@ class Builder {
     State& s = it->second;
     if (d.kind == core::DecisionKind::kWindow) s.window_set = d.sm_set;
     if (d.kind != core::DecisionKind::kGrant) return;
-    const auto ask = s.asks.find(d.thread);
-    if (ask == s.asks.end() || ask->second.first != d.ask_seq) return;
-    const size_t index = ask->second.second;
-    s.asks.erase(ask);
-    track(s).launches[index].granted_by = d.decider;
-    track(s).launches[index].sm_set = d.sm_set;
-    let_go(s, index, d.at);
+    if (s.ticket == 0 || s.ticket != d.ask_seq) return;
+    s.ticket = 0;
+    track(s).launches[s.held].granted_by = d.decider;
+    track(s).launches[s.held].sm_set = d.sm_set;
+    let_go(s, s.held, d.at);
   }
 
   void on_completed(State& s, const Event& e) {

@@ -1,6 +1,6 @@
 -- above.lua: who is more important than a launch, and whether it must wait for that alone.
 
-local min, max = math.min, math.max
+local max = math.max
 
 -- The priority of the most important active client; math.huge if there is none.
 local function top(g)
@@ -10,9 +10,6 @@ local function top(g)
   end
   return best
 end
-
--- A client that asks although it has a window has filled it: the built-in serves it.
-local function has_window(k) return k.client.window_us > 0 end
 
 -- Gates all from `q` on for so long. In a long pause of those above they would have a window.
 local function gate(g, q, for_us)
@@ -33,19 +30,9 @@ local function goes_first(k, g, inflight_us_max)
   return false
 end
 
--- Predicted µs that the thread of a launch of `us` may launch after it without asking: half of what
--- may be in flight, so that it asks again while the GPU still has work. The core gives less where
--- the gap is shorter, and none while somebody above is at work or anybody waits.
-local function credit(us, inflight_us, inflight_us_max)
-  return max(0, min(inflight_us_max - inflight_us, inflight_us_max / 2) - us)
-end
-
--- What may follow the launch: `asks_us` where threads ask. Whoever is held on the device is stopped
--- once somebody above works, and gets `held_us`; nil: all until then.
-local function follows(k, asks_us, held_us)
-  if k.client.held ~= "device" then return asks_us end
-  return held_us and max(0, held_us) or math.huge
-end
+-- What may follow the launch of what its client holds on the device, which is stopped once somebody
+-- above works: `us`; nil: all until then.
+local function follows(us) return us and max(0, us) or math.huge end
 
 -- What those above wait at most where what runs can be stopped in its middle: until it stands, and
 -- until they have the GPU.
@@ -57,5 +44,5 @@ local function stops_with(k, when, inflight_us)
   return stops(k, when) and inflight_us <= k.client.inflight_us
 end
 
-return { top = top, has_window = has_window, gate = gate, goes_first = goes_first, credit = credit,
-         follows = follows, STOP_US = STOP_US, stops = stops, stops_with = stops_with }
+return { top = top, gate = gate, goes_first = goes_first, follows = follows,
+         STOP_US = STOP_US, stops = stops, stops_with = stops_with }

@@ -12,7 +12,6 @@ return policy {
   name = "exclusive", api = 1, version = "1.0.0",
   hooks = {
     enqueue = function(k, p)
-      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
       return queue.insert("waiting", k, k.priority)  -- Q0 goes first
     end,
 

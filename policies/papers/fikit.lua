@@ -26,7 +26,6 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
-      if k.client.window_us > 0 then return nil end  -- its own window holds it: the built-in's
       return queue.insert("waiting", k, k.priority)  -- Q0 is scanned first
     end,
 
@@ -40,7 +39,7 @@ return policy {
       local left = g:gap_us(below) - g.inflight_us
       local fits = queue.best_fit("waiting", left)                        -- BestPrioFit
       if not fits then return IDLE, "no kernel fits" end
-      return RUN, fits, nil, nil, above.follows(fits, nil, left - fits.predicted_us)
+      return RUN, fits, nil, nil, above.follows(left - fits.predicted_us)
     end,
   },
 }

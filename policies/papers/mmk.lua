@@ -11,8 +11,7 @@
 --
 -- Not as printed: line 18 runs offline kernels that do NOT pass the check, `schedule` is never set
 -- to true again, and line 24 adds one online kernel's time however long it waits. The paper prints
--- no DURATION. What is not in the paper: a launch that goes into a gap lends its thread credit. For
--- less harm to online programs use gapfill.lua, which knows how long gaps are.
+-- no DURATION. For less harm to online programs use gapfill.lua, which knows how long gaps are.
 queue.create("offline")
 sm_set.family { placement = "ring", sizes = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14 } }
 
@@ -52,9 +51,9 @@ local function has_waited(g, k, p)
   return true
 end
 
-local function run(k, credit_us)
+local function run(k, follow_us)
   forget(k.client)
-  return RUN, k, nil, nil, credit_us
+  return RUN, k, nil, nil, follow_us
 end
 
 return policy {
@@ -80,7 +79,6 @@ return policy {
     client_exit = forget,
 
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       return queue.insert("offline", k, k.priority)    -- online first
     end,
 
@@ -90,10 +88,7 @@ return policy {
       if k.priority <= above.top(g) then return run(k) end
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
-        if not g:busy(k.priority) then
-          local credit_us = above.credit(k.predicted_us, g.inflight_us, p.inflight_us)
-          return run(k, above.follows(k, credit_us))
-        end
+        if not g:busy(k.priority) then return run(k, above.follows()) end
         if p.promises and company.may_join(k) then return run(k) end
       end
       for place = 1, math.min(queue.len("offline"), LOOK_AT) do

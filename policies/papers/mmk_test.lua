@@ -49,17 +49,6 @@ test("a program that paused waits through all of DURATION again", function(t)
   t.near(at[2], 120000, 1500, "the second goes at")
 end)
 
-test("credit saves round trips in a gap", function(t)
-  local s = t.sim { policy = "mmk.lua", mps = true }
-  s:client { name = "online", priority = 0 }
-  s:client { name = "offline", priority = 9 }
-  s:loop { client = "online", us = 800, gap_us = 5000 }
-  s:loop { client = "offline", us = 60, launches = 2000 }
-  s:run(200000)
-  t.below(s:stats("offline").asks, s:stats("offline").launches / 2, "asks of offline")
-  t.below(s:stats("online").max_us, 800 + 1000 + 100, "slowest iteration of online")
-end)
-
 test("a smaller MPS limit waits longer", function(t)
   local function launches(share)
     return beside(t, { duration_us = 1500 }, { offline = share }, 200000):stats("offline").launches

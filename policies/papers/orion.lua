@@ -90,7 +90,6 @@ return policy {
     client_exit = forget,
 
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       return queue.insert("best_effort", k, k.priority)
     end,
 

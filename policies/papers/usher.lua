@@ -12,8 +12,6 @@
 queue.create("c_heavy")
 queue.create("m_heavy")
 
-local above = import "lib/above"
-
 local UNKNOWN_PCT = 100
 local LOOK_AT = 250  -- launches that wait, in the order of their turns: a hook call may see 256
 local OVERTAKEN = 8  -- times its length that one waits which its equals alone keep out
@@ -89,7 +87,6 @@ return policy {
     client_exit = function(c) at_work[c.id] = nil end,
 
     enqueue = function(k, p)
-      if above.has_window(k) then return nil end
       local compute, memory = use_of(k.kernel)
       return queue.insert(memory > compute and "m_heavy" or "c_heavy", k, k.priority)
     end,

@@ -101,9 +101,9 @@ test("a kernel that must wait holds up none behind it", function(t)
   local s = t.sim { policy = "usher.lua", mps = true }
   s:client { name = "hp", priority = 0 }
   s:loop { client = "hp", us = 500, launches = 40, blocks = 66, kernel = "h", metrics = light }
-  s:client { name = "unknown", priority = 8 }
-  for _ = 1, 40 do                                    -- its threads
-    s:loop { client = "unknown", us = 50, blocks = 32, kernel = "u", at = 50000 }
+  for i = 1, 20 do
+    s:client { name = "unknown" .. i, priority = 8 }
+    s:loop { client = "unknown" .. i, us = 50, blocks = 32, kernel = "u", at = 50000 }
   end
   s:client { name = "light", priority = 9 }
   s:loop { client = "light", us = 50, blocks = 32, kernel = "l", metrics = light, at = 50000 }

@@ -301,7 +301,7 @@ class BudgetTest : public CoreTest {
       ask(kNeighbour);
       if (grants_.size() == before) {
         Event e = launch(EventKind::kWithdrawn, kNeighbour, Admission::kAsk);
-        e.launch.ask_seq = ask_seq_[{kNeighbour, uint16_t{0}}];
+        e.launch.ask_seq = ask_seq_[kNeighbour];
         step(e);
         break;
       }
@@ -401,7 +401,7 @@ TEST_F(BudgetTest, ANeighbourWhoseCostNobodyKnowsDoesNotJoin) {
     EXPECT_EQ(policy_.last.known, !leaves_some);
   }
   post(kNeighbour);
-  ask(kNeighbour, 1);
+  tick(2 * kMs);
   EXPECT_TRUE(std::isinf(policy_.slowdown));
 }
 

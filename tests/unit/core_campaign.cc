@@ -79,11 +79,10 @@ void Campaign::take(size_t device, std::span<const Decision> decisions) {
         seat.window_us = d.window_us;
         seat.epoch = d.epoch;
       } else if (d.kind == DecisionKind::kGrant) {
-        Thread& thread = seat.threads[d.thread];
-        thread.asking = false;
-        thread.grant = d;
-        thread.credit_us = d.credit_us;
-        begin(client, seat, d.thread, thread.kernel);
+        seat.asking = false;
+        seat.epoch_let = seat.epoch;
+        seat.credit_us = d.credit_us;
+        begin(client, seat, seat.thread, seat.kernel);
       }
     }
   }
@@ -115,8 +114,7 @@ void Campaign::arrive(Client& client) {
 void Campaign::attach(Client& client, size_t device) {
   Seat& seat = client.seats[device];
   seat.attached = true;
-  seat.streams.resize(3);
-  seat.threads.resize(1 + random(3));
+  seat.streams.resize(1 + random(3));
   Event e = event(EventKind::kAttached, client, device);
   e.attached = {};
   e.attached.task = client.task;
@@ -127,6 +125,7 @@ void Campaign::attach(Client& client, size_t device) {
   e.attached.slo_ms = one_in(3) ? 5 : 0;
   e.attached.window_max_us = one_in(8) ? 1'500 : 0;
   e.attached.fail_closed = one_in(4);
+  e.attached.gates = !one_in(3);
   constexpr uint8_t kPriorities[] = {0, 0, 2, 5, 9, 9, 9};
   e.attached.priority = kPriorities[random(7)];
   if (e.attached.priority < 5 && one_in(3)) e.attached.slowdown_max = {1.1F, 1.2F};
@@ -195,7 +194,7 @@ void Campaign::leave(Client& client) {
 
 void Campaign::act(Client& client, size_t device) {
   Seat& seat = client.seats[device];
-  const auto thread = static_cast<uint16_t>(random(static_cast<uint32_t>(seat.threads.size())));
+  const auto thread = static_cast<uint16_t>(random(static_cast<uint32_t>(seat.streams.size())));
   const uint32_t what = random(100);
   if (seat.waiting && what < 70) {
     synchronize(client, device);
@@ -206,7 +205,7 @@ void Campaign::act(Client& client, size_t device) {
   } else if (what < 88) {
     mark(client, device);
   } else if (what < 91) {
-    end_asks(client, device, thread);
+    withdraw(client, device);
   } else if (what < 94) {
     go_unseen(client, device);
   } else if (what < 95) {
@@ -216,7 +215,7 @@ void Campaign::act(Client& client, size_t device) {
   } else if (what < 98) {
     Event e = event(EventKind::kStreamEnd, client, device);
     e.done = {};
-    e.done.stream = static_cast<uint16_t>(random(3));
+    e.done.stream = thread;
     step(device, e);
   } else {
     step(device, Event(EventKind::kTick, now_, 0));
@@ -253,6 +252,7 @@ void Campaign::post(Client& client, size_t device, uint16_t thread, Admission ad
   const uint32_t kernel = random(static_cast<uint32_t>(client.kernel_us.size()));
   Event e = launch_event(EventKind::kPosted, client, device, thread, kernel);
   e.launch.admission = admission;
+  if (admission == Admission::kGated) e.launch.ask_seq = seat.ticket;
   e.launch.may_follow = one_in(20) ? 16 : 0;
   begin(client, seat, thread, kernel);
   step(device, e);
@@ -260,8 +260,6 @@ void Campaign::post(Client& client, size_t device, uint16_t thread, Admission ad
 
 void Campaign::launch(Client& client, size_t device, uint16_t thread) {
   Seat& seat = client.seats[device];
-  Thread& t = seat.threads[thread];
-  if (t.asking) return;
   if (one_in(50)) {
     constexpr Admission kSelf[] = {Admission::kSelfCapturing, Admission::kSelfExempt,
                                    Admission::kSelfStale, Admission::kBypass};
@@ -271,39 +269,48 @@ void Campaign::launch(Client& client, size_t device, uint16_t thread) {
   if (seat.window_us != kWindowGated && !one_in(4)) {
     return post(client, device, thread, Admission::kWindow);
   }
-  if (t.credit_us > 0 && t.grant.epoch == seat.epoch) {
-    t.credit_us -= 50;
-    return post(client, device, thread, Admission::kCredit);
+  if (seat.asking) return;  // it waits behind that
+  if (seat.credit_us > 0 && seat.epoch_let == seat.epoch) {
+    seat.credit_us -= 50;
+    ++seat.ticket;
+    return post(client, device, thread, Admission::kGated);
   }
-  t.kernel = random(static_cast<uint32_t>(client.kernel_us.size()));
-  Event e = launch_event(EventKind::kAsked, client, device, thread, t.kernel);
-  e.launch.kind = t.kernel % 4 == 3 ? LaunchKind::kGraph : LaunchKind::kKernel;
-  e.launch.ask_seq = ++t.ask_seq;
-  e.launch.admission = Admission::kAsk;
-  t.asking = true;
+  seat.thread = thread;
+  seat.at_gate = !one_in(3);
+  seat.kernel = random(static_cast<uint32_t>(client.kernel_us.size()));
+  ++seat.ticket;
+  seat.asking = true;
+  Event e = ticket_event(EventKind::kAsked, client, device);
+  e.launch.unmovable = one_in(25);
   step(device, e);
 }
 
-// A thread gives up waiting, or launched otherwise than granted.
-void Campaign::end_asks(Client& client, size_t device, uint16_t thread) {
+Event Campaign::ticket_event(EventKind kind, const Client& client, size_t device) {
+  const Seat& seat = client.seats[device];
+  Event e = launch_event(kind, client, device, seat.thread, seat.kernel);
+  e.launch.kind = seat.kernel % 4 == 3 ? LaunchKind::kGraph : LaunchKind::kKernel;
+  e.launch.ask_seq = seat.ticket;
+  e.launch.admission = seat.at_gate ? Admission::kGated : Admission::kAsk;
+  return e;
+}
+
+// The oldest ticket goes without the core's word.
+void Campaign::withdraw(Client& client, size_t device) {
   Seat& seat = client.seats[device];
-  Thread& t = seat.threads[thread];
-  if (!t.asking && t.ask_seq == 0) return;
-  const bool posts = one_in(3);
-  Event e = launch_event(posts ? EventKind::kPosted : EventKind::kWithdrawn, client, device, thread,
-                         t.kernel);
-  e.launch.ask_seq = t.ask_seq;
-  e.launch.admission = !t.asking && one_in(2) ? Admission::kAsk : Admission::kSelfStarved;
-  if (!t.asking) e.launch.stream_seq = seat.streams[thread].seq;
-  if (t.asking) begin(client, seat, thread, t.kernel);
-  t.asking = false;
-  step(device, e);
+  if (seat.ticket == 0) return;
+  step(device, ticket_event(EventKind::kWithdrawn, client, device));
+  if (!seat.asking) return;
+  seat.asking = false;
+  const Event gone = ticket_event(EventKind::kPosted, client, device);
+  begin(client, seat, seat.thread, seat.kernel);
+  step(device, gone);
 }
 
 // A marker tells of the latest launch of a stream that is over, or a launch failed.
 void Campaign::mark(Client& client, size_t device) {
-  const auto stream = static_cast<uint16_t>(random(3));
-  auto& running = client.seats[device].streams[stream].running;
+  std::vector<Stream>& streams = client.seats[device].streams;
+  const auto stream = static_cast<uint16_t>(random(static_cast<uint32_t>(streams.size())));
+  auto& running = streams[stream].running;
   Running last;
   while (!running.empty() && running.front().end <= now_) {
     last = running.front();

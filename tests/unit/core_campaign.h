@@ -52,19 +52,17 @@ class Campaign {
     uint64_t seq = 0;
     std::deque<Running> running;
   };
-  struct Thread {
-    bool asking = false;
-    uint32_t ask_seq = 0;
-    uint32_t kernel = 0;
-    uint64_t stream_seq = 0;
-    Decision grant;
-    double credit_us = 0;
-  };
   struct Seat {  // a client on one device
     bool attached = false, waiting = false, unobserved = false;
     uint32_t window_us = kWindowGated, epoch = 0;
-    std::vector<Stream> streams;
-    std::vector<Thread> threads;
+    std::vector<Stream> streams;  // one of a thread
+    uint32_t ticket = 0;          // the newest,
+    bool asking = false;          // which the core did not let go
+    bool at_gate = false;
+    uint16_t thread = 0;  // whose it is,
+    uint32_t kernel = 0;  // and of what
+    uint32_t epoch_let = 0;
+    double credit_us = 0;  // good in that epoch
   };
   struct Client {
     ClientId id = 0;
@@ -87,7 +85,7 @@ class Campaign {
   void launch(Client& client, size_t device, uint16_t thread);
   void post(Client& client, size_t device, uint16_t thread, Admission admission);
   void begin(Client& client, Seat& seat, uint16_t stream, uint32_t kernel);
-  void end_asks(Client& client, size_t device, uint16_t thread);
+  void withdraw(Client& client, size_t device);
   void mark(Client& client, size_t device);
   void synchronize(Client& client, size_t device);
   void go_unseen(Client& client, size_t device);
@@ -97,6 +95,7 @@ class Campaign {
   Event event(EventKind kind, const Client& client, size_t device) const;
   Event launch_event(EventKind kind, const Client& client, size_t device, uint16_t thread,
                      uint32_t kernel);
+  Event ticket_event(EventKind kind, const Client& client, size_t device);
 
   uint64_t random_;
   TimeNs now_ = 1'000'000;

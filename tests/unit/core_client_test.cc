@@ -53,20 +53,6 @@ TEST(Run, ARunBeginsWithTheFirstLaunchAfterASynchronize) {
   EXPECT_EQ(run.launches, 1u);
 }
 
-TEST(Standing, CreditEndsWithItsEpoch) {
-  Standing standing;
-  standing.grant(2, {1, standing.epoch, {}, 100, 0});
-  standing.credit_us = 100;
-  ASSERT_NE(standing.use_credit(2, 30), nullptr);
-  EXPECT_EQ(standing.credit_us, 70);
-  standing.begin_epoch();
-  EXPECT_EQ(standing.credit_us, 0);
-  standing.use_credit(2, 30);
-  EXPECT_EQ(standing.credit_us, 0);
-  EXPECT_EQ(standing.end_credit(2), 60);
-  EXPECT_EQ(standing.use_credit(3, 30), nullptr);
-}
-
 TEST(Standing, AnotherPolicyForgetsALaunchPriorityAndTellsTheWindowAnew) {
   Standing standing;
   standing.window_sent = true;

@@ -68,7 +68,7 @@ class CoreTest : public ::testing::Test {
     e.launch.thread = thread;
     e.launch.epoch = window_[id].epoch;
     e.launch.admission = admission;
-    if (kind == EventKind::kAsked) e.launch.ask_seq = ++ask_seq_[{id, thread}];
+    if (kind == EventKind::kAsked) e.launch.ask_seq = ++ask_seq_[id];
     return e;
   }
 
@@ -127,7 +127,7 @@ class CoreTest : public ::testing::Test {
   std::map<uint32_t, float> hint_;
   std::map<uint32_t, uint8_t> measure_;
   std::map<ClientId, uint64_t> stream_seq_;
-  std::map<std::pair<ClientId, uint16_t>, uint32_t> ask_seq_;
+  std::map<ClientId, uint32_t> ask_seq_;  // their newest tickets
 };
 
 }  // namespace heddle::core

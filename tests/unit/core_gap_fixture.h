@@ -1,5 +1,5 @@
 // Client 1 has gaps, and client 2 work for them, under a policy that lets it go: what the tests of
-// credit, of SM sets and of the bound share.
+// SM sets and of the bound share.
 #pragma once
 
 #include "tests/unit/core_fixture.h"
@@ -74,9 +74,6 @@ class GapTest : public CoreTest {
     post(1);
     policy_.open = false;
     ask(2);
-  }
-  void credit(ClientId id, uint16_t thread = 0) {
-    step(launch(EventKind::kPosted, id, Admission::kCredit, thread));
   }
   uint32_t granted_set(uint32_t sm) {
     policy_.verdict.sm = SmCount(sm);

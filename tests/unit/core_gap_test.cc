@@ -1,71 +1,10 @@
-// What is let into a gap beyond one launch at a time: credit and SM sets.
+// What is let into a gap on SM sets.
 #include <gtest/gtest.h>
 
 #include "tests/unit/core_gap_fixture.h"
 
 namespace heddle::core {
 namespace {
-
-TEST_F(GapTest, CreditIsNoMoreThanTheGapHoldsBehindWhatRuns) {
-  begin();
-  policy_.verdict.credit_us = 1e5;
-  ask(2);
-  ASSERT_EQ(grants_.size(), 1u);
-  EXPECT_NEAR(grants_[0].credit_us, 1500 - kDefaultUs, 30);
-}
-
-TEST_F(GapTest, CreditEndsWhenSomebodyAboveLaunches) {
-  begin();
-  policy_.verdict.credit_us = 300;
-  ask(2);
-  ASSERT_EQ(grants_[0].credit_us, 300u);
-  ASSERT_EQ(grants_[0].epoch, window_[2].epoch);
-  now_ += 10 * kUs;
-  const Event on_its_way = launch(EventKind::kPosted, 2, Admission::kCredit);
-  post(1);
-  EXPECT_GT(window_[2].epoch, grants_[0].epoch);
-  EXPECT_EQ(window(2), kWindowGated);
-  step(on_its_way);
-  EXPECT_EQ(core_->stats().late, 1u);
-}
-
-// What fits gaps is free until it is seen to hold up the runs behind them.
-TEST_F(GapTest, NoCreditIsGivenThatAPromiseAboveCannotAfford) {
-  begin_mps();
-  policy_.verdict.credit_us = 300;
-  const auto credit_under = [&](float slowdown_max) {
-    Event e(EventKind::kTerms, now_, 1);
-    e.terms = {1, 0, 0, 0, {slowdown_max}};
-    step(e);
-    for (int i = 0; i < 20; ++i) {
-      ask(2);
-      now_ += 1400 * kUs;
-      post(1);
-      now_ += kMs;  // 500 us alone
-      done(1, 1000);
-      done(2, 50);
-      now_ += 100 * kUs;
-    }
-    return grants_.back().credit_us;
-  };
-  EXPECT_EQ(credit_under(0), 300u);
-  EXPECT_EQ(credit_under(1.01F), 0u);
-  EXPECT_EQ(grants_.size(), 40u) << "this policy looks at no budget";
-}
-
-TEST_F(GapTest, CreditThatIsNotUsedEndsWhenTheGapWouldNotHoldItAnyMore) {
-  begin();
-  policy_.verdict.credit_us = 300;
-  ask(2);
-  now_ += 100 * kUs;
-  seen();
-  int ticks = 0;
-  for (; window_[2].epoch == grants_[0].epoch && ticks < 5; ++ticks) {
-    tick(core_->next_deadline() - now_);
-  }
-  EXPECT_LT(ticks, 5);
-  EXPECT_NEAR(static_cast<double>(now_ - gap_start_) / 1e3, 1500 - 300, 30);
-}
 
 TEST_F(GapTest, APolicySeesWhatALaunchTakesBehindTheFourBeforeItAndTheMeanOfAll) {
   begin();
@@ -87,50 +26,6 @@ TEST_F(GapTest, APolicySeesWhatALaunchTakesBehindTheFourBeforeItAndTheMeanOfAll)
   ask(2);
   EXPECT_NEAR(policy_.asked.predicted_us, 455, 1);
   EXPECT_NEAR(policy_.asked.mean_us, (455 + 2100) / 2, 200);
-}
-
-TEST_F(GapTest, AFractionOfAMicrosecondIsRevokedLikeAnyCredit) {
-  begin();
-  ask(2);
-  now_ += 100 * kUs;
-  done(2, 99.5);  // what its kernel takes
-  policy_.verdict.credit_us = 100;
-  ask(2);
-  credit(2);
-  int ticks = 0;
-  for (; window_[2].epoch == grants_[1].epoch && ticks < 10; ++ticks) {
-    tick(core_->next_deadline() - now_);
-  }
-  EXPECT_LT(ticks, 10) << now_ - gap_start_;
-}
-
-TEST_F(GapTest, CreditEndsWhenAnybodyWaitsAndIsNotGivenThen) {
-  begin();
-  policy_.verdict.credit_us = 300;
-  ask(2);
-  policy_.open = false;
-  ask(2, 1);
-  EXPECT_GT(window_[2].epoch, grants_[0].epoch);
-  ask(2, 2);
-  policy_.open = true;
-  tick(2 * kMs - (now_ - gap_start_) - 600 * kUs);
-  ASSERT_EQ(grants_.size(), 3u);
-  EXPECT_EQ(grants_[1].credit_us, 0u) << "another thread waits";
-}
-
-TEST_F(GapTest, CreditOfEachThreadCountsAsInFlightUntilItIsUsed) {
-  begin();
-  policy_.verdict.credit_us = 150;
-  ask(2);
-  policy_.verdict.credit_us = 0;
-  credit(2);
-  EXPECT_EQ(core_->stats().credited, 1u);
-  ask(2, 1);
-  EXPECT_NEAR(policy_.gpu.inflight_us, 2 * kDefaultUs, 1) << "an ask ended what was left of it";
-  policy_.open = false;
-  ask(2);
-  EXPECT_NEAR(policy_.asked.by_credit_us, kDefaultUs, 1);
-  EXPECT_NEAR(policy_.gpu.inflight_us, 3 * kDefaultUs, 1);
 }
 
 TEST_F(GapTest, AnSmSetIsTheLastGroupsThatHoldTheSizeOfWhatTheClientHas) {
@@ -228,38 +123,6 @@ TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   }
   EXPECT_EQ(core_->stats().on_set, 2u);
   EXPECT_EQ(core_->stats().off_set, 2u);
-}
-
-TEST_F(GapTest, AGrantedLaunchThatCouldNotMoveHasNoSmSet) {
-  begin_mps();
-  granted_set(24);
-  Event stayed = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
-  stayed.launch.stream_seq = --stream_seq_[2];
-  stayed.launch.ask_seq = 1;
-  stayed.launch.unmovable = true;
-  step(stayed);
-  EXPECT_EQ(core_->stats().crossed, 0u) << "its grant was used";
-  policy_.open = false;
-  ask(2, 1);
-  EXPECT_EQ(policy_.gpu.sm_free.get(), 132u);
-  EXPECT_EQ(policy_.gpu.on_sets_us, 0);
-  now_ += 90 * kUs;
-  seen(90);
-  EXPECT_TRUE(core_->view().outlook(2, now_, 0).duration_timed) << "on all SMs";
-  EXPECT_NEAR(core_->view().outlook(2, now_, 0).duration_us, 90, 1);
-}
-
-TEST_F(GapTest, ALaunchByCreditThatCouldNotMoveHasNoSmSet) {
-  begin_mps();
-  policy_.verdict.credit_us = 1000;
-  granted_set(24);
-  Event e = launch(EventKind::kPosted, 2, Admission::kCredit);
-  e.launch.unmovable = true;
-  step(e);
-  policy_.open = false;
-  ask(2, 1);
-  EXPECT_NEAR(policy_.gpu.inflight_us, 6 * kDefaultUs, 1);
-  EXPECT_NEAR(policy_.gpu.on_sets_us, 5 * kDefaultUs, 1) << "what was granted alone";
 }
 
 }  // namespace

@@ -24,7 +24,7 @@ class GateOrderTest : public CoreTest {
   Event at_gate(EventKind kind) {
     Event e = launch(kind, 2, Admission::kGated);
     e.launch.ask_seq = 1;
-    if (kind == EventKind::kAsked) e.launch.thread = kGateThreads;
+    if (kind == EventKind::kAsked) e.launch.thread = kTicketThreads;
     return e;
   }
   void work(ClientId id) {  // until it is done
@@ -34,24 +34,6 @@ class GateOrderTest : public CoreTest {
 
   Giving policy_;
 };
-
-// One stream runs in order, whoever asked first.
-TEST_F(GateOrderTest, AThreadThatAsksGoesBehindWhatItsStreamHasAtTheGate) {
-  begin();
-  work(1);
-  const Event first = at_gate(EventKind::kAsked);
-  ask(2);  // by its thread, behind that
-  step(first);
-  const size_t before = grants_.size();
-  done(1);
-  ASSERT_EQ(grants_.size(), before + 1);
-  EXPECT_EQ(grants_.back().thread, kGateThreads);
-  step(at_gate(EventKind::kPosted));
-  done(2);
-  tick(2 * kMs);
-  ASSERT_EQ(grants_.size(), before + 2);
-  EXPECT_EQ(grants_.back().thread, 0);
-}
 
 // The gates closed behind what was let go after them.
 TEST_F(GateOrderTest, WhatItsStreamHasAtTheGateGoesBeforeWhatWasLetGoBehindIt) {
@@ -67,7 +49,7 @@ TEST_F(GateOrderTest, WhatItsStreamHasAtTheGateGoesBeforeWhatWasLetGoBehindIt) {
   done(1);
   tick(kMs);
   ASSERT_EQ(grants_.size(), 2u);
-  EXPECT_EQ(grants_.back().thread, kGateThreads);
+  EXPECT_EQ(grants_.back().thread, kTicketThreads);
 }
 
 }  // namespace

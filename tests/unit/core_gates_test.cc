@@ -5,7 +5,7 @@
 namespace heddle::core {
 namespace {
 
-constexpr uint16_t kGate = kGateThreads;
+constexpr uint16_t kGate = kTicketThreads;
 constexpr uint16_t kInside = 24;  // gates, of a graph of 5 ms
 
 // Client 1 (Q0) is active and has nothing on the device; client 2 (Q9) has gates.
@@ -285,16 +285,6 @@ TEST_F(GatesTest, OpenGatesAreNotWorkInFlight) {
   begin();
   ask_at_gate(2, 1);
   EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs);
-}
-
-TEST_F(GatesTest, WhatWasLetGoUnderAnotherWindowIsNotLate) {
-  begin();
-  ask_at_gate(2, 1);
-  Event e = at_gate(EventKind::kPosted, 2, 2);
-  e.launch.epoch = epoch(2) - 1;
-  step(e);
-  EXPECT_EQ(core_->stats().late, 0u);
-  EXPECT_EQ(core_->stats().credited, 1u);
 }
 
 TEST_F(GatesTest, AUnitIsPredictedAsAWholeAndAGraphByThePiece) {

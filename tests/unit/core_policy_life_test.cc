@@ -64,10 +64,12 @@ class PolicyLifeTest : public CoreTest {
     take(core_->set_policy(policy, now_, ok));
     return ok;
   }
-  // Client 2 asks until the policy has lost its place.
+  // Clients ask until the policy has lost its place.
   void fail() {
-    for (uint8_t thread = 1; thread < 60 && core_->view().last_words().at < 0; ++thread)
-      ask(2, thread);
+    for (ClientId id = 3; id < 60 && core_->view().last_words().at < 0; ++id) {
+      attach(id, 9);
+      ask(id);
+    }
     ASSERT_TRUE(core_->take_quarantined());
   }
   void terms(ClientId id, uint8_t priority) {

@@ -21,13 +21,6 @@ TEST_F(CoreTest, NoWindowIsLongerThanTheAdministratorsLimitUnlessBypassed) {
   EXPECT_EQ(window(1), kWindowLeased);
   take(core_->set_bypass(false, now_));
   EXPECT_EQ(window(1), 300u);
-  // Full: what asks is served as the window empties.
-  for (int i = 0; i < 4; ++i) post(1);
-  ask(1);
-  EXPECT_TRUE(grants_.empty());
-  done(1);
-  tick(kMs);
-  EXPECT_EQ(grants_.size(), 1u);
 }
 
 TEST_F(CoreTest, LeasesALatencyClientAndBoundsABatchClientThatIsAlone) {
@@ -232,22 +225,6 @@ TEST_F(CoreTest, BypassGrantsEveryAskAndLeasesEveryone) {
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].decider, Decider::kBypass);
   EXPECT_EQ(window(2), kWindowLeased);
-}
-
-TEST_F(CoreTest, AGrantThatCrossedATimeOutCountsItsWorkOnce) {
-  contend();
-  now_ += 50 * kUs;
-  done(1);
-  ASSERT_EQ(grants_.size(), 1u);
-  Event withdrawn = launch(EventKind::kWithdrawn, 2, Admission::kSelfStarved);
-  withdrawn.launch.ask_seq = 1;
-  step(withdrawn);
-  EXPECT_EQ(core_->stats().crossed, 1u);
-  Event record = launch(EventKind::kPosted, 2, Admission::kSelfStarved);
-  record.launch.ask_seq = 1;
-  const uint64_t launches = core_->view().clients()[1].launches;
-  step(record);
-  EXPECT_EQ(core_->view().clients()[1].launches, launches);
 }
 
 TEST_F(CoreTest, AWithdrawnAskIsForgotten) {

@@ -43,29 +43,13 @@ void DecisionLog::decision(const Decision& d) {
 // What status, explain and metrics show.
 void DecisionLog::tell(const Scheduler& core, TimeNs now) {
   const Stats& s = core.stats();
-  for (const uint64_t count : {s.events,
-                               s.rejected,
-                               s.posted,
-                               s.late,
-                               s.asked,
-                               s.granted,
-                               s.withdrawn,
-                               s.crossed,
-                               s.credited,
-                               s.on_set,
-                               s.off_set,
-                               s.starved,
-                               s.by_builtin,
-                               s.policy_faults,
-                               s.gaps_filled,
-                               s.bound_violations,
-                               core.view().stalls().policy,
-                               core.view().stalls().client,
-                               core.view().stalls().gpu,
-                               static_cast<uint64_t>(core.view().last_stall().at),
-                               static_cast<uint64_t>(core.next_deadline()),
-                               uint64_t{core.waiting()},
-                               core.view().runs_above().count}) {
+  for (const uint64_t count :
+       {s.events, s.rejected, s.posted, s.asked, s.granted, s.on_set, s.off_set, s.starved,
+        s.by_builtin, s.policy_faults, s.gaps_filled, s.bound_violations,
+        core.view().stalls().policy, core.view().stalls().client, core.view().stalls().gpu,
+        static_cast<uint64_t>(core.view().last_stall().at),
+        static_cast<uint64_t>(core.next_deadline()), uint64_t{core.waiting()},
+        core.view().runs_above().count}) {
     tell(count);
   }
   tell(core.view().runs_above().took_us);

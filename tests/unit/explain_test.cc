@@ -124,7 +124,7 @@ TEST_F(ExplainTest, ALongUnitThatAPauseIsTooYoungForIsHeldByTheCore) {
   kernel(2, 0, 22);
   teach(2, 5'000, 0, 4);
   post(1);
-  e = launch(EventKind::kAsked, 2, Admission::kGated, kGateThreads);
+  e = launch(EventKind::kAsked, 2, Admission::kGated, kTicketThreads);
   step(e);
   EXPECT_FALSE(why().now.at(0).early) << "client 1 has work";
   now_ += 300 * kUs;

@@ -70,7 +70,7 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
   core::Stats stats;
   json counted = server::metrics_json(server::kDeviceMetrics, stats);
   for (auto& [name, value] : counted.items()) value = 1'000'000;
-  counted["crossed"] = 0;
+  counted["policy_faults"] = 0;
   const json status{{"pid", 1},
                     {"uptime_s", 1.0},
                     {"socket", "/s"},
@@ -104,7 +104,7 @@ TEST(Metrics, StatusPrintsWhatIsNotZeroWithin80Columns) {
   EXPECT_NE(text.find("device 0  GPU-1, 132 SMs, 2 waiting\n"), text.npos) << text;
   EXPECT_NE(text.find("bound violations 1000000"), text.npos) << text;
   EXPECT_NE(text.find("config    /etc/x.toml and 2 of conf.d, 6 rules"), text.npos) << text;
-  EXPECT_EQ(text.find("crossed"), text.npos) << text;
+  EXPECT_EQ(text.find("policy faults"), text.npos) << text;
   EXPECT_NE(text.find("  client 4: promise 1.10: now 1.25, 6 of 6 blocks broken, by slots\n"),
             text.npos)
       << text;

@@ -253,7 +253,10 @@ TEST_F(SmSets, NeighboursArePricedOnTheSmsThatTheyRunOn) {
   EXPECT_TRUE(policy_.fits);
   policy_.wanted = 132;
   use(&policy_);
-  ask(2, 1);
+  e = launch(EventKind::kWithdrawn, 2, Admission::kAsk);
+  e.launch.ask_seq = ask_seq_[2];
+  step(e);
+  ask(2);
   EXPECT_FALSE(policy_.fits) << "on all of them";
 }
 
@@ -451,8 +454,7 @@ TEST_F(SmSets, AClientWithoutSetsFindsAllSmsFreeWhileNobodyElseWorks) {
   ask(1);
   EXPECT_EQ(policy.free, SmCount(132));
   post(2);
-  tick(kMs / 100);
-  ask(1, 1);
+  tick(2 * kMs);
   EXPECT_EQ(policy.free, SmCount());
 }
 

@@ -96,7 +96,7 @@ std::vector<Event> every_kind() {
                      0,
                      0};
     all.push_back(launch);
-    launch.launch.thread = core::kGateThreads;
+    launch.launch.thread = core::kTicketThreads;
     launch.launch.may_follow = 21;
     launch.launch.unit_us = 149.5f;
     all.push_back(launch);

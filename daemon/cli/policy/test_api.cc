@@ -274,7 +274,7 @@ int s_stats(lua_State* L) {
 
 const char* decider_name(const sim::LaunchRecord& r) {
   constexpr const char* kNames[] = {"policy", "builtin", "starvation", "bypass"};
-  return r.self ? "self" : r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
+  return r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
 }
 
 // Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms, set }.

@@ -106,24 +106,6 @@ double Run::launching_us(TimeNs at) const {
   return full ? RunComparison::kHeldUp : launching_us;
 }
 
-const Granted* Standing::use_credit(uint16_t thread, double predicted_us) {
-  if (thread >= by_thread.size()) return nullptr;
-  Granted& granted = by_thread[thread];
-  const double used_us = std::min(granted.credit_us, predicted_us);
-  granted.credit_us -= used_us;
-  granted.used_us += used_us;
-  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - used_us);
-  return &granted;
-}
-
-double Standing::end_credit(uint16_t thread) {
-  if (thread >= by_thread.size()) return 0;
-  Granted& granted = by_thread[thread];
-  const double left_us = std::exchange(granted.credit_us, 0);
-  if (granted.epoch == epoch) credit_us = std::max(0.0, credit_us - left_us);
-  return std::exchange(granted.used_us, 0);
-}
-
 SmSet Client::set_of(uint32_t index) const {
   const Kernel* k = kernel(index);
   if (k == nullptr || k->size.get() == 0) return place.window_set;
@@ -168,7 +150,7 @@ double Client::gap_length_us(TimeNs now) const {
 }
 
 double Client::gap_left_us(TimeNs now) const {
-  const double withheld_us = asking.withheld > 0 && !wants() && !busy(now) ? ceiling.owes_us() : 0;
+  const double withheld_us = asking.withheld && !busy(now) ? ceiling.owes_us() : 0;
   return std::max(withheld_us,
                   gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
 }

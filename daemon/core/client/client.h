@@ -36,13 +36,14 @@ struct Who {
 
 inline constexpr uint32_t kNoAsk = 0xffffffff;
 
-// Its launches that wait for a grant.
+// Its oldest unit that is held.
 struct Asking {
-  uint32_t queued = 0;              // so many
-  uint32_t withheld = 0;            // of those, by its ceiling
-  TimeNs asking_since = 0;          // since when there are any
-  std::vector<uint32_t> by_thread;  // where the thread's ask waits, kNoAsk: it has none
-  double turn_us = 0;               // when its next turn begins (Asks::take_turn)
+  uint32_t slot = kNoAsk;  // where it waits
+  bool withheld = false;   // by its ceiling
+  TimeNs since = 0;
+  double turn_us = 0;  // when its next turn begins (Asks::take_turn)
+
+  bool any() const { return slot != kNoAsk; }
 };
 
 // What was promised to it, and what it does to others' promises.
@@ -112,7 +113,7 @@ struct Client {
            !work.outstanding.is_busy(stream);
   }
   // It waits to launch, and its ceiling is not what it waits for.
-  bool wants() const { return asking.queued > asking.withheld; }
+  bool wants() const { return asking.any() && !asking.withheld; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return standing.choice.refused && rule.fail_closed; }
 

@@ -112,15 +112,6 @@ bool Outstanding::drop(uint16_t stream, uint64_t seq, Work& out) {
   return true;
 }
 
-void Outstanding::stayed(uint16_t stream, uint64_t seq) {
-  uint32_t before;
-  const uint32_t n = find(stream, seq, before);
-  if (n == kNone) return;
-  leave_set(nodes_[n].work);
-  nodes_[n].work.sm_set = {};
-  nodes_[n].work.strayed = true;
-}
-
 bool Outstanding::take_oldest(TimeNs until, Work& out) {
   if (head_ == kNone || !covers(until, nodes_[head_].work)) return false;
   out = remove(head_);

@@ -67,8 +67,6 @@ class Outstanding {
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
-  // Launch `seq` of `stream`, if it is there, is on all SMs after all.
-  void stayed(uint16_t stream, uint64_t seq);
   // Removes the oldest of all that was posted at or before `until`, or stood at a gate then.
   bool take_oldest(TimeNs until, Work& out);
   bool any_covered(TimeNs until) const {

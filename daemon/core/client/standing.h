@@ -1,25 +1,14 @@
-// How a client may launch: its window, the epoch of it, and the credit of its threads and its
-// gates.
+// How a client may launch: its window, the epoch of it, and what may follow what went at its gates.
 #pragma once
 
 #include <algorithm>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "daemon/core/client/stop.h"
 #include "daemon/core/policy.h"
 
 namespace heddle::core {
-
-// What a thread was granted last.
-struct Granted {
-  uint32_t ask_seq = 0;
-  uint32_t epoch = 0;    // the credit is good while this is the client's
-  SmSet sm_set{};        // of launches by credit too
-  double credit_us = 0;  // not used yet
-  double used_us = 0;    // what was launched by it
-};
 
 // The window that a policy chose for a client; what it did not choose is the built-in's.
 struct WindowChoice {
@@ -87,15 +76,12 @@ struct Standing {
   uint32_t free_streams = 0;  // Decision's
   uint32_t epoch = 0;
   bool window_sent = false, refused_sent = false;
-  TimeNs window_sent_at = 0;
   bool gates_wanted = false, gates_inside = false, kernels_ask = false;  // the same
-  double credit_us = 0;  // granted beyond single launches, of all threads, and not used yet
-  std::vector<Granted> by_thread;
   GateCredit gate;
 
-  bool has_credit() const { return credit_us > 0 || gate.left_us > 0 || gate.graph; }
+  bool has_credit() const { return gate.left_us > 0 || gate.graph; }
   // What may follow without an ask, as far as that is bounded.
-  double following_us() const { return credit_us + (gate.open() ? 0 : gate.left_us); }
+  double following_us() const { return gate.open() ? 0 : gate.left_us; }
   bool leased() const { return window_us == kWindowLeased; }
   void forget_policy() {
     choice = {};
@@ -106,19 +92,11 @@ struct Standing {
   }
   // With a new epoch, credit that was given under the one before ends.
   void begin_epoch() {
-    credit_us = gate.left_us = 0;
+    gate.left_us = 0;
     gate.graph = false;
     ++epoch;
   }
-  Granted& grant(uint16_t thread, const Granted& granted) {
-    if (thread >= by_thread.size()) by_thread.resize(thread + 1u);
-    return by_thread[thread] = granted;
-  }
-  // A launch by credit, predicted to take so long; what its thread was granted, nullptr: nothing.
-  const Granted* use_credit(uint16_t thread, double predicted_us);
-  // The thread asks, and so forgets what it has left. Says how much it used.
-  double end_credit(uint16_t thread);
-  // The same of a unit that asks at a gate.
+  // A unit asks. Says how much went since the last one did.
   double end_gate_credit() {
     gate.left_us = 0;
     return std::exchange(gate.used_us, 0);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""gapfill on the simulated GPU, time-sliced: short best-effort kernels go several to a round trip,
-each is run once, and `heddle ps` states what they may add to the important program's gaps."""
+"""gapfill on the simulated GPU, time-sliced: `heddle ps` states what short best-effort kernels may
+add to the important program's gaps."""
 
 import pathlib
 import re
@@ -21,20 +21,19 @@ SWITCH_US, NOTICE_US = 70, 70  # what any bound holds, time-sliced (daemon/core/
 def check(where):
     where.start_daemon("gapfill")
     start_ns = time.monotonic_ns() + 500_000_000
-    demos = {"latency": where.start_demo("latency", "credit", 1, SECONDS, start_ns, True),
-             "batch": where.start_demo("batch", "credit", 2, SECONDS, start_ns, True,
+    demos = {"latency": where.start_demo("latency", "bounds", 1, SECONDS, start_ns, True),
+             "batch": where.start_demo("batch", "bounds", 2, SECONDS, start_ns, True,
                                        ("--kernel-ms", "0.1"))}
     time.sleep(0.5 + SECONDS / 2)
     ps = {c["label"]: c["devices"][0] for c in where.heddle("ps")["clients"]}
     listing = subprocess.run([stage.HEDDLE, "ps"], env=where.env, text=True, capture_output=True,
                           timeout=20).stdout
     device = where.heddle("status")["devices"][0]
-    stats, bounds = device["stats"], device["bounds"]
+    bounds = device["bounds"]
     said = subprocess.run([stage.HEDDLE, "status"], env=where.env, text=True, capture_output=True,
                           timeout=20).stdout
     where.check_answers({role: demo.finish() for role, demo in demos.items()})
 
-    expect(stats["credited"] > stats["granted"] / 20, stats)
     latency, batch = ps["latency"], ps["batch"]
     expect(latency["gaps_filled"] > 0, latency)
     expect(latency["added_us_max"] > SWITCH_US + NOTICE_US, latency)
@@ -47,9 +46,9 @@ def check(where):
 
 
 def main():
-    where = setting.fresh_stage("credit", "timeslice")
+    where = setting.fresh_stage("bounds", "timeslice")
     setting.run(lambda: check(where), where)
-    print("ok: several to a round trip, each once, and the bound is told")
+    print("ok: each runs once, and the bound is told")
 
 
 if __name__ == "__main__":
