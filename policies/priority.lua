@@ -3,8 +3,8 @@
 -- A launch runs when no more important client has work outstanding, the most important one first.
 -- Gaps are filled whatever their length, so each may delay the important client by what is in
 -- flight then; gapfill.lua looks before it fills. What is held on the device goes on until somebody
--- above works, and costs them a unit at most. What would last longer is stopped in its middle, where
--- that can be (time-sliced).
+-- above works, and costs them a unit at most. What would last longer is stopped in its middle,
+-- where that can be (time-sliced).
 queue.create("waiting")
 
 local above = import "lib/above"

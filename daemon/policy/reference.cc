@@ -32,8 +32,8 @@ constexpr Entry kHookDocs[] = {
      "A kernel ID is first seen at a client, or was measured to the end, or a graph's metrics "
      "changed. `timed`: each of its launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
-     "A gated launch asks. A launch that a ceiling took back comes again, with `by_credit_us` 0 if "
-     "it was in a queue."},
+     "A client's oldest held launch asks. A launch that a ceiling took back comes again, with "
+     "`by_credit_us` 0 if it was in a queue."},
     {"hooks.dispatch", "dispatch(g, p)",
      "`RUN, k [, sm [, stream_priority [, credit_us]]]` or `IDLE [, again_us]`, then a "
      "reason",
@@ -78,7 +78,7 @@ constexpr Entry kLaunchDocs[] = {
     {"k.priority", nullptr, "integer", "its client's, 0 (first) to 9"},
     {"k.fenceable", nullptr, "boolean", "it can run on fewer SMs"},
     {"k.by_credit_us", nullptr, "number",
-     "predicted µs that its thread launched by credit since it last asked"},
+     "predicted µs that its client launched by credit since it last asked"},
     {"k.right_size", nullptr, "integer?", "as `kn.right_size`"},
 };
 
