@@ -24,7 +24,7 @@
 ---@field run_us number # in `stopping`: measured µs, 0 if it was not measured, or not on its SM set
 ---@field priority integer # its client's, 0 (first) to 9
 ---@field fenceable boolean # it can run on fewer SMs
----@field by_credit_us number # predicted µs that its thread launched by credit since it last asked
+---@field by_credit_us number # predicted µs that its client launched by credit since it last asked
 ---@field right_size integer? # as `kn.right_size`
 
 ---@class Kernel
