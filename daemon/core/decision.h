@@ -14,7 +14,7 @@ inline constexpr uint16_t kDecisionVersion = 1;
 inline constexpr uint32_t kCreditOpen = 0xffffffff;
 
 enum class DecisionKind : uint16_t {
-  kGrant,   // thread `thread` of `client` may launch what it asked for with `ask_seq`
+  kGrant,   // ticket `ask_seq` of `client` goes
   kWindow,  // the client's standing allowance changes
   kHint,  // kernel `kernel` is predicted to take `predicted_us`, is timed or not, and where it runs
   kStop,  // what runs of the client stands or goes on, and for how long it has the GPU at a time

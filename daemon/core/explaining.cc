@@ -6,7 +6,6 @@
 namespace heddle::core {
 namespace {
 
-const char* const kOpen = "it is on its way";
 const char* const kEarly = "a more important client's pause just began, and it is long";
 
 std::string kernel_name(const Client& c, uint32_t kernel) {
@@ -58,7 +57,7 @@ std::string Explaining::why_builtin(const Waiting& w) const {
            std::string(kChannelNames[index_of(*channel)]) + " beside others";
   }
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
-  if (c.standing.window_us != kWindowGated) return kOpen;
+  if (c.standing.window_us != kWindowGated) return "it is on its way";
   for (const Client* above : roster_.above(c.rule.priority)) {
     if (above->wants()) return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(now_.clock)) {

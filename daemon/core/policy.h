@@ -40,7 +40,7 @@ inline constexpr double kUnlimitedUs = std::numeric_limits<double>::infinity();
 struct LaunchView {
   ClientId client = 0;
   LaunchKind kind = LaunchKind::kKernel;
-  uint32_t seq = 0;  // the thread's ask number
+  uint32_t seq = 0;  // its ticket
   // Of its kernel ID, kUnknownFacts and none if that is unknown. Valid while the hook runs.
   const ipc::KernelFacts* facts = &kUnknownFacts;
   const ipc::KernelMetrics* metrics = &kUnknownFacts.metrics;
@@ -53,7 +53,7 @@ struct LaunchView {
   double p90_us = 0;                 // of those, as measured, 0 if they were not
   bool profiled = false;             // measured to the end
   bool movable = false;              // a size in SMs means something for it
-  double by_credit_us = 0;           // what its thread launched by credit since it last asked
+  double by_credit_us = 0;           // what its client launched by credit since it last asked
   double gap_after_us = 0;           // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;                // waiting so far; in `stopping`: waited
   double run_us = 0;                 // only in `stopping`: measured, 0 if not
@@ -72,7 +72,7 @@ struct ClientView {
   double slo_ms = 0;                              // 0: none
   double slowdown_max = 0, slowdown_p99_max = 0;  // promised, 0: nothing is
   uint32_t window_us = 0;                         // kWindowLeased: unlimited
-  uint32_t queued = 0;                            // launches waiting
+  uint32_t queued = 0;                            // 1: its oldest held unit waits
   double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
   double gpu_us = 0;       // ClientStatus's
   uint64_t launches = 0;   // so far; one that was stopped inside and goes on is one

@@ -1,6 +1,6 @@
 // Queues of waiting launches: ascending key, ties by turn. Made and filled by policies.
 //
-// A queue is a sorted vector: it holds one entry per waiting thread, so a few dozen, and moving
+// A queue is a sorted vector: it holds one entry per waiting client, so a few dozen, and moving
 // 40-byte entries beats any tree there. Nothing is allocated once a queue has been this long
 // before.
 #pragma once

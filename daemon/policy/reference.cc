@@ -64,7 +64,7 @@ constexpr Entry kLaunchDocs[] = {
     {"k.client", nullptr, "Client", "whose launch it is"},
     {"k.kernel", nullptr, "Kernel", "its kernel ID"},
     {"k.kind", nullptr, "string", "\"kernel\" or \"graph\""},
-    {"k.seq", nullptr, "integer", "the number of its thread's ask"},
+    {"k.seq", nullptr, "integer", "its ticket"},
     {"k.grid_blocks", nullptr, "integer", "blocks; of a graph its nodes"},
     {"k.block_threads", nullptr, "integer", "threads of a block; of a graph 0"},
     {"k.dynamic_smem", nullptr, "integer", "bytes of dynamic shared memory of a block"},
@@ -116,7 +116,7 @@ constexpr Entry kClientDocs[] = {
     {"c.held", nullptr, "string",
      "\"device\": its launches wait on the GPU, where more important work stops them; \"ask\": its "
      "threads wait"},
-    {"c.queued", nullptr, "integer", "launches that wait"},
+    {"c.queued", nullptr, "integer", "1: its oldest held launch waits"},
     {"c.inflight_us", nullptr, "number",
      "predicted µs of what it has on the GPU, or may by credit"},
     {"c.gpu_us", nullptr, "number",

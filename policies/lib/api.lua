@@ -13,7 +13,7 @@
 ---@field client Client # whose launch it is
 ---@field kernel Kernel # its kernel ID
 ---@field kind string # "kernel" or "graph"
----@field seq integer # the number of its thread's ask
+---@field seq integer # its ticket
 ---@field grid_blocks integer # blocks; of a graph its nodes
 ---@field block_threads integer # threads of a block; of a graph 0
 ---@field dynamic_smem integer # bytes of dynamic shared memory of a block
@@ -81,7 +81,7 @@
 ---@field slowdown_p99_max number # the same of all its runs but one in a hundred
 ---@field window_us number # `math.huge`: leased
 ---@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
----@field queued integer # launches that wait
+---@field queued integer # 1: its oldest held launch waits
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n
 ---@field launches integer # so far, whether it asked or not; take differences
