@@ -365,7 +365,7 @@ class Lane:
     """What one client did between two times, in ms from the first: (begin, length) and instants."""
 
     def __init__(self, events, begin_us, end_us):
-        self.kernels, self.gaps, self.waits, self.grants, self.windows = [], [], [], [], []
+        self.kernels, self.gaps, self.waits, self.grants, self.allowed = [], [], [], [], []
         for event in events:
             at, tid = event.get("ts", 0), event.get("tid")
             if event["ph"] == "X":
@@ -378,7 +378,7 @@ class Lane:
             elif event["ph"] == "i" and begin_us <= at <= end_us:
                 where = (at - begin_us) / 1e3
                 word = event["name"].split(" by ")[0]
-                self.grants.append(where) if word == "grant" else self.windows.append((where, word))
+                self.grants.append(where) if word == "grant" else self.allowed.append((where, word))
         least = (end_us - begin_us) / 1e3 / TIMELINE_POINTS
         self.kernels, self.waits = joined(self.kernels, least), joined(self.waits, least)
         self.gaps = [gap for gap in self.gaps if gap[1] >= least]
@@ -393,8 +393,8 @@ def draw_lane(axes, y, name, lane, colour):
                      hatch="//////", linewidth=0, gid=f"{name}:waits")
     axes.vlines(lane.grants, y + 0.53, y + 0.63, colors="#444444", linewidth=0.6,
                 gid=f"{name}:grants")
-    for at, word in lane.windows:
-        axes.annotate(word.replace(" window", ""), (at, y + 0.5), (at, y + 0.66), fontsize=6.5,
+    for at, word in lane.allowed:
+        axes.annotate(word, (at, y + 0.5), (at, y + 0.66), fontsize=6.5,
                       color="#444444", ha="left", clip_on=True, annotation_clip=True,
                       arrowprops={"arrowstyle": "-", "linewidth": 0.5, "color": "#444444"})
 

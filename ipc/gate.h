@@ -11,8 +11,7 @@
 //   shim    floor:    this prefix goes, whatever the daemon says: others may wait for it. Far ahead
 //                                           while the daemon is silent or gone, then back
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
-//   daemon  wanted:   kGatesWanted          somebody else may come: a finite window's launches
-//                                           stand at gates, too
+//   daemon  wanted:   kGatesSoon            what is launched may yet stand at gates
 //                     kGatesInside          somebody may have graphs stopped: long ones have some
 //                                           inside
 //                     kKernelsAsk           nothing but such graphs stands there, threads wait:
@@ -46,7 +45,7 @@ namespace heddle::ipc {
 // Units of a device that may be posted and not done: more than the shim lets wait.
 inline constexpr uint32_t kGateUnits = 256;
 
-inline constexpr uint32_t kGatesWanted = 1, kKernelsAsk = 2, kGatesInside = 4;  // bits
+inline constexpr uint32_t kGatesSoon = 1, kKernelsAsk = 2, kGatesInside = 4;  // bits
 
 struct alignas(4096) GatePage {
   std::atomic<uint32_t> floor[kDevices];             // by the shim

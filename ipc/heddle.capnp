@@ -25,17 +25,16 @@ enum Kind {
 }
 
 enum Admission {
-  lease @0;           # posted under an unlimited window
-  window @1;          # posted under a finite window
-  gated @2;           # its stream waits on the GPU for its ticket `askSeq` (ipc/gate.h)
-  ask @3;             # the thread waits for its ticket `askSeq` (ipc/slot.h)
-  selfStarved @4;     # waited longer than the starvation bound
-  selfStale @5;       # the daemon's heartbeat stopped, or it went away
-  selfPool @6;        # no free ring, or a device beyond kDevices
-  selfCapturing @7;   # the stream is capturing: nothing runs yet
-  selfExempt @8;      # must never be held back (shim/DETAILS.md)
-  bypass @9;          # heddle bypass on
-  unmanaged @10;      # the client was refused
+  lease @0;           # posted without a ticket
+  gated @1;           # its stream waits on the GPU for its ticket `askSeq` (ipc/gate.h)
+  ask @2;             # the thread waits for its ticket `askSeq` (ipc/slot.h)
+  selfStarved @3;     # waited longer than the starvation bound
+  selfStale @4;       # the daemon's heartbeat stopped, or it went away
+  selfPool @5;        # no free ring, or a device beyond kDevices
+  selfCapturing @6;   # the stream is capturing: nothing runs yet
+  selfExempt @7;      # must never be held back (shim/DETAILS.md)
+  bypass @8;          # heddle bypass on
+  unmanaged @9;       # the client was refused
 }
 
 enum Evidence {
@@ -51,17 +50,16 @@ struct Record {
   kernel @2 :UInt32;       # index into the client's kernel table, or kNoKernel
   stream @3 :UInt16;       # stream slot; completion: kAllStreams covers the device
   kind @4 :Kind;
-  epoch @5 :UInt32;        # of the window that admitted it: an old one makes the launch late
-  askSeq @6 :UInt32;       # its ticket (ipc/gate.h); 0 where the launch has none
-  admission @7 :Admission;
-  device @8 :UInt8;
-  evidence @9 :Evidence;
-  durationUs @10 :Float32; # completion: GPU time of the measured kernel, 0 if none was measured;
+  askSeq @5 :UInt32;       # its ticket (ipc/gate.h); 0 where the launch has none
+  admission @6 :Admission;
+  device @7 :UInt8;
+  evidence @8 :Evidence;
+  durationUs @9 :Float32;  # completion: GPU time of the measured kernel, 0 if none was measured;
                            # launch: predicted time of what of `untold` is still on the device
-  unmovable @11 :Bool;     # launch: it runs on all SMs, whatever SM set it is to have
-  mayFollow @12 :UInt16;   # launch: so many of its thread may come next without a record; one at a
+  unmovable @10 :Bool;     # launch: it runs on all SMs, whatever SM set it is to have
+  mayFollow @11 :UInt16;   # launch: so many of its thread may come next without a record; one at a
                            # gate (admission `gated`): so many more gates stand inside it
-  untold @13 :UInt32;      # launch, wait: so many of its thread went without one since the last
+  untold @12 :UInt32;      # launch, wait: so many of its thread went without one since the last
 }
 
 # ---- socket ----------------------------------------------------------------------------------

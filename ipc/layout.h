@@ -29,18 +29,14 @@ enum Sleep : uint32_t {
   kWakeOnAny = 2,  // ring for every record
 };
 
-// One per device. `word` is epoch << 32 | window_us: read and replaced as one.
+// One per device.
 struct alignas(64) DeviceWindow {
-  std::atomic<uint64_t> word;
-  std::atomic<int32_t>
-      launch_priority;           // CU_LAUNCH_ATTRIBUTE_PRIORITY for posted launches, 0: none
-  std::atomic<uint32_t> sm_set;  // an SmSet, of all launches; empty: the whole device
+  std::atomic<uint32_t> leased;          // 1: launches have no tickets (ipc/gate.h)
+  std::atomic<int32_t> launch_priority;  // CU_LAUNCH_ATTRIBUTE_PRIORITY of launches, 0: none
+  std::atomic<uint32_t> sm_set;          // an SmSet, of all launches; empty: the whole device
   // A SetSizes: single launches may be kept to a set of so many groups within `sm_set`. Constant
   // while the client is attached; 0: none.
   std::atomic<uint32_t> set_sizes;
-  // Under a finite window: while fewer streams have work outstanding, a launch into one that has
-  // none needs no room.
-  std::atomic<uint32_t> free_streams;
   // Where those sets lie (pack_ring). Constant while the client is attached; 0: they are the
   // last groups.
   std::atomic<uint32_t> ring;
@@ -62,17 +58,11 @@ enum MemoryVerdict : uint32_t {
   kMemoryRetry = 2,  // others of the group were asked for what they hold and do not use
 };
 
-constexpr uint64_t pack_window(uint32_t epoch, uint32_t window_us) {
-  return uint64_t{epoch} << 32 | window_us;
-}
-// Header::sparse: the launch priority of the client's window.
+// Header::sparse: the client's launch priority.
 constexpr uint32_t pack_sparse(int launch_priority) {
   return 0x100u | static_cast<uint8_t>(launch_priority);
 }
 constexpr int sparse_priority(uint32_t word) { return static_cast<int8_t>(word & 0xff); }
-
-constexpr uint32_t window_epoch(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
-constexpr uint32_t window_us(uint64_t word) { return static_cast<uint32_t>(word); }
 
 // Where a thread waits whose launch cannot wait on the GPU. `granted` is the futex word and equals
 // slot_key() of the launch's ticket once that is let go; the fields before it are valid then, until

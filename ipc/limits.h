@@ -55,8 +55,4 @@ inline constexpr size_t kLabelBytes = 128;
 inline constexpr int64_t kHeartbeatStaleNs = 500'000'000;
 inline constexpr int64_t kHeartbeatPeriodNs = 100'000'000;
 
-// Window values (ipc/layout.h). A finite window is below kWindowLease.
-inline constexpr uint32_t kWindowGate = 0;
-inline constexpr uint32_t kWindowLease = 0xffffffff;
-
 }  // namespace heddle::ipc

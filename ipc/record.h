@@ -24,7 +24,6 @@ struct RecordFields {
   uint32_t kernel = kNoKernel;
   uint16_t stream = 0;
   wire::Kind kind = wire::Kind::KERNEL;
-  uint32_t epoch = 0;
   uint32_t ask_seq = 0;
   wire::Admission admission = wire::Admission::LEASE;
   uint8_t device = 0;
@@ -33,6 +32,7 @@ struct RecordFields {
   uint16_t may_follow = 0;
   float duration_us = 0;
   uint32_t untold = 0;
+  uint32_t unused = 0;  // what is there must not be chance
 };
 
 // A struct pointer to the next word, with the data words of the schema and no pointers.

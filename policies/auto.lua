@@ -26,7 +26,6 @@ local PAUSES = 4          -- as the built-in does: in force until another way is
 for _, step in ipairs(STEPS) do
   step.spent, step.early = step.why .. "; not in this one", step.why .. "; this one just began"
 end
-local lent_us = 1500      -- by launch priorities alone it need not ask for so long: asking costs it
 local blind_us = 3000000  -- no run above ended for so long: what a step costs cannot be seen
 local settle_us = 100     -- a request that waited for the one before it begins sooner
 local slow_part = 0.01    -- of the runs may be slow: longer than their slowdown_p99_max, or else
@@ -157,8 +156,8 @@ return policy {
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)
-      local follow = above.follows(owed_us ~= huge and owed_us - us or nil)
-      if step.busy == ALL and owed_us == huge then k.client:window(most, lent_us) end
+      local follow = above.follows(owed_us ~= huge and owed_us - us or
+                                   busy and step.busy == ALL and most or nil)
       return RUN, k, sm, step.busy ~= NONE and 0 or nil, follow, step.why
     end,
   },

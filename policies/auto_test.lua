@@ -31,7 +31,7 @@ local function beside(t, with)
 end
 
 test("without classes it does as the built-in", function(t)
-  local function windows(policy)
+  local function under(policy)
     local s = t.sim { policy = policy }
     for _, name in ipairs { "a", "b" } do
       s:client { name = name, priority = 5 }
@@ -39,11 +39,11 @@ test("without classes it does as the built-in", function(t)
     end
     s:run(100000)
     for _, l in ipairs(s:log()) do t.ok(l.by ~= "policy", "the policy's at " .. l.at_us) end
-    return s:window("a"), s:stats("a").launches, s:stats("b").launches
+    return s:allowed("a"), s:stats("a").launches, s:stats("b").launches
   end
-  local window, a, b = windows("auto.lua")
-  local its_window, its_a, its_b = windows(nil)
-  t.eq(window, its_window, "window")
+  local allowed, a, b = under("auto.lua")
+  local its_allowed, its_a, its_b = under(nil)
+  t.eq(allowed, its_allowed, "allowed")
   t.eq(a, its_a, "launches of a")
   t.eq(b, its_b, "launches of b")
 end)
@@ -55,7 +55,7 @@ test("beside kernels that leave room best effort has all of the time", function(
 end)
 
 test("by launch priorities alone it need not ask for each launch", function(t)
-  local r = beside(t, { blocks = 66, us = 40, be_blocks = 16, params = { few_sm = 0 },
+  local r = beside(t, { blocks = 66, us = 40, be_blocks = 16, params = { few_sm = 0 }, gates = true,
                         learn_us = 1500000 })
   t.ok(r.be > 0.9, "best effort " .. r.be)
   t.below(r.verdicts, 2500, "verdicts, of 25000 launches")

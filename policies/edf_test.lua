@@ -79,10 +79,10 @@ end)
 test("it may be loaded while launches are in flight", function(t)
   local s = t.sim { mps = false }
   for i, name in ipairs { "a", "b" } do
-    s:client { name = name, priority = 5, slo_ms = 50 * i }
+    s:client { name = name, priority = 5, slo_ms = 50 * i, gates = true }
     s:loop { client = name, us = 500, launches = 40, gap_us = 1000, blocks = 264 }
   end
-  s:run(20300)
+  s:run(62000)                                  -- in the middle of their second requests
   s:reload { policy = "edf.lua" }
   s:run(200000)
   local message, faults = s:fault()

@@ -116,7 +116,7 @@ return policy {
             others_least_us = min(others_least_us, account(c))
             least_us = min(least_us, others_least_us)
           end
-          if c.window_us > 0 then             -- its time alone does not count
+          if not c.gated then                -- its time alone does not count
             c:gate()
             set_account(c, served[c.priority])
             leftover[id] = true

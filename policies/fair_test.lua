@@ -81,13 +81,13 @@ test("who is alone is leased until another works", function(t)
   s:client { name = "b", priority = 9 }
   s:loop { client = "a", us = 500, launches = 20 }
   s:run(20000)
-  t.eq(s:window("a"), LEASE, "window of a alone")
+  t.eq(s:allowed("a"), LEASE, "allowed to a alone")
   t.eq(s:stats("a").asks, 1, "asks of a alone")
   s:loop { client = "b", us = 500, at = 20000, count = 10 }
   s:run(1000)
-  t.eq(s:window("a"), GATE, "window of a beside b")
+  t.eq(s:allowed("a"), GATE, "allowed to a beside b")
   s:run(100000)
-  t.eq(s:window("a"), LEASE, "window of a after b")
+  t.eq(s:allowed("a"), LEASE, "allowed to a after b")
 end)
 
 test("time alone is not held against a client", function(t)
@@ -168,7 +168,7 @@ test("less important work waits while more important work runs", function(t)
   s:launch { client = "low", us = 100, at = 10 }
   s:at(400):expect { running = "high", waiting = "low", verdict = IDLE,
                      reason = "a more important client runs" }
-  t.eq(s:window("high"), LEASE, "window of high, alone at the top")
+  t.eq(s:allowed("high"), LEASE, "allowed to high, alone at the top")
 end)
 
 test("the most important of those that wait goes first", function(t)

@@ -104,7 +104,7 @@ end
 local function owed(a, q, g, k, at_us, p)
   local idle_us = g:idle_us(q)
   local idle, all = idle_us - a.idle_us, at_us - a.at_us
-  if all > wanted_us and k.wait_us < all then   -- it did not ask, or had a window
+  if all > wanted_us and k.wait_us < all then   -- it did not ask
     a.owed_us, idle, all = min(a.owed_us, beside_us), 0, 0
   end
   a.wanted_us = a.wanted_us + min(all, wanted_us)

@@ -58,13 +58,13 @@ local function inflight(g, priority)
   for c in g:clients() do
     if c.inflight_us > 0 then
       if c.priority < priority then return math.huge end
-      if c.window_us == 0 then us = us + c.inflight_us end  -- others wait for nobody
+      if c.gated then us = us + c.inflight_us end  -- others wait for nobody
     end
   end
   return us
 end
 
-local function window(c) if limit(c.label) < math.huge then return GATE end end
+local function gated(c) if limit(c.label) < math.huge then return GATE end end
 
 return policy {
   name = "quota", api = 1, version = "1.0.0",
@@ -85,13 +85,13 @@ return policy {
     end,
     client_init = function(c, p)
       labels.meet(c)
-      return window(c)
+      return gated(c)
     end,
     client_active = function(c, p)
       labels.check(c)
-      return window(c)
+      return gated(c)
     end,
-    client_idle = function(c, p) return window(c) end,
+    client_idle = function(c, p) return gated(c) end,
     client_exit = function(c)
       local label = c.label
       if limit(label) < math.huge then gone[label] = (gone[label] or 0) + used_by(c) end

@@ -16,16 +16,16 @@ core::WindowVerdict Oracle::window(core::Gpu& gpu, core::ClientId client) const 
   if (!gpu.client(client, me)) return {};
   for (const core::ClientId id : gpu.clients()) {
     if (gpu.client(id, other) && other.priority < me.priority) {
-      return {core::HookResult::kDecided, false, core::kWindowGated};
+      return {core::HookResult::kDecided, false, core::Allowance::kGated};
     }
   }
-  return {core::HookResult::kDecided, false, core::kWindowLeased};
+  return {core::HookResult::kDecided, false, core::Allowance::kLeased};
 }
 
 core::WindowVerdict Oracle::client_init(core::Gpu& gpu, core::ClientId client) {
   // Whoever was the most important so far may not be any more.
   for (const core::ClientId id : gpu.clients()) {
-    if (id != client) gpu.set_window(id, window(gpu, id).window_us, 0);
+    if (id != client) gpu.set_window(id, window(gpu, id).allowed, 0);
   }
   return window(gpu, client);
 }

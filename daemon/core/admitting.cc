@@ -187,7 +187,6 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   d.decider = decider;
   d.ask_seq = w.ask_seq;
   d.thread = w.thread;
-  d.epoch = c.standing.epoch;
   const Kernel* kernel = c.kernel(w.kernel);
   int launch_priority = verdict.launch_priority;
   if (launch_priority == kBuiltinPriority && kernel != nullptr) {
@@ -234,18 +233,27 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (w.client == nullptr || w.withheld || w.early || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
-    // Under a window nothing is held: it is on its way.
-    const uint32_t window_us =
-        world != nullptr ? world->window_of(*w.client) : w.client->standing.window_us;
+    // Who is not gated has nothing held: it is on its way.
+    const bool gated = world != nullptr ? world->window_of(*w.client) == Allowance::kGated
+                                        : w.client->standing.gated();
+    const WindowChoice choice =
+        world != nullptr ? world->choice_of(*w.client) : w.client->standing.choice;
     const bool at_work =
         world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
-    const bool fits =
-        window_us != kWindowGated || (!roster_.busy(w.client->rule.priority, now_.clock) &&
-                                      !at_work && !equal_works(now_, roster_, *w.client));
+    const bool fits = !gated || (!roster_.busy(w.client->rule.priority, now_.clock) &&
+                                 (!at_work || goes_ahead(*w.client, choice)) &&
+                                 !equal_works(now_, roster_, *w.client));
     if (!fits) continue;
     if (best == kNoAsk || turn(w) < turn(asks_[best])) best = slot;
   }
   return best != kNoAsk ? asks_.id_of(best) : 0;
+}
+
+// Behind what its client has on the GPU: while nobody above is active, as far as it is not too
+// early (Pauses).
+bool Admitting::goes_ahead(const Client& c, const WindowChoice& choice) const {
+  return !choice.any(now_.clock) && !ceilings_.limits(c) &&
+         roster_.highest_active() >= c.rule.priority;
 }
 
 void Admitting::refresh_windows() {

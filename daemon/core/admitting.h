@@ -33,7 +33,7 @@ class Admitting {
         windows_(windows),
         credit_(credit) {}
 
-  // A launch is on its way without a grant of this step: by a window, by gates that stand open, or
+  // A launch is on its way without a grant of this step: by a lease, by gates that stand open, or
   // by itself.
   void posted(Client& client, const Event& event);
   void asked(Client& client, const Event& event);
@@ -43,7 +43,7 @@ class Admitting {
   void ask_again(const Client& client);
   void ask_again_all();
 
-  // What a step ends with: windows where they may be others, then grants until nobody can go.
+  // What a step ends with: allowances where they may be others, then grants until nobody can go.
   void settle();
   void reconsider();  // the same, whatever was said
   TimeNs deadline() const {
@@ -51,7 +51,7 @@ class Admitting {
   }
 
   // The built-in's choice: the most important client that nobody above holds up; equals by turns,
-  // and as each may have one launch on the GPU, in equal numbers where all of them wait. 0: none.
+  // and below somebody active each has one launch on the GPU. 0: none.
   // `world`: of a candidate; nullptr: this one.
   LaunchId pick_builtin(bool unplaced_only, const Candidate* world = nullptr) const;
   // Hears of asks that end; nullptr: there is none.
@@ -69,6 +69,7 @@ class Admitting {
   void refresh_windows();
   void dispatch();
   bool dispatch_once();
+  bool goes_ahead(const Client& client, const WindowChoice& choice) const;
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
   void free_stuck();
   void starve();

@@ -35,7 +35,7 @@ struct Waiting {
   bool unmovable = false;
   bool withheld = false;  // its client is over a ceiling: it meets the policy later
   bool was_withheld = false;
-  bool early = false;  // the core holds it: those above are idle, and their pause just began
+  bool early = false;  // the core holds it (Pauses)
   bool was_early = false;
   UnitAtGate gate;  // of a ticket
 

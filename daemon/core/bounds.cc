@@ -35,13 +35,12 @@ double Bounds::on_sets_us(const Client& c) const {
 }
 
 // Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
-// granted; whoever has a window, that and one launch more, or one in each of
-// its free streams, known or not yet.
+// granted; whose gates stand open, that and one launch more, which is on its way.
 double Bounds::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
   for (const Client* other : roster_.below(c.rule.priority)) {
-    const bool gated = other->standing.window_us == kWindowGated;
-    const bool stops = other->holds_on_device() && (gated || other->standing.gates_wanted);
+    const bool gated = other->standing.gated();
+    const bool stops = other->holds_on_device() && !other->standing.leased();
     if (goes_first(c, *other)) {
       const double in_flight_us = other->work.outstanding.longest_hold_us();
       hold_us = std::max({hold_us, gated || stops ? 0 : other->work.longest_hold_us, in_flight_us});
@@ -50,11 +49,8 @@ double Bounds::bound_us(const Client& c) const {
     } else if (stops) {
       sum_us += until_stopped_us(*other);
     } else {
-      const double in_flight_us = other->remaining_us(now_.clock) - on_sets_us(*other);
-      const double launches = std::max(
-          1u, std::min(other->standing.free_streams, other->work.outstanding.used_streams()));
-      const double window_us = other->standing.window_us + launches * other->work.longest_us;
-      sum_us += gated ? in_flight_us : std::max(in_flight_us, window_us);
+      sum_us += other->remaining_us(now_.clock) - on_sets_us(*other);
+      if (!gated) sum_us += other->work.longest_us;
     }
   }
   const double in_the_way_us = sum_us + hold_us;

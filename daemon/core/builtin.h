@@ -1,7 +1,7 @@
 // The built-in default: what happens where no policy speaks.
 //
-// Of the active clients the most important runs free, equals at the top all do (FIKIT case C),
-// everyone below asks and is let go one launch at a time while nobody above has work outstanding.
+// Of the active clients the most important goes as it likes, equals at the top all do (FIKIT case
+// C), everyone below is let go one unit at a time while nobody above has work outstanding.
 #pragma once
 
 #include "daemon/core/client/client.h"
@@ -10,23 +10,16 @@
 namespace heddle::core {
 
 // The standing allowance of a client, given the highest priority that is active, and that is
-// attached. Below Q4 even the most important client gets a finite window, half as long if someone
-// above may come: what it submitted cannot be recalled. Who is alone has a long one, or kernels
-// that are longer than it would hardly run beside each other.
-inline uint32_t builtin_window(int priority, int active, int attached, const Config& config) {
+// attached. Below Q4 even the most important has tickets beside others: what it submitted is held
+// once somebody above comes. Where it cannot be, since no stream of it waits (`recalled` is false),
+// little of it goes ahead of time (Pauses).
+inline Allowance builtin_allowance(const Client& client, int active, int attached, bool recalled,
+                                   const Config& config) {
   constexpr int kLeasedLowest = 4;
-  if (active < priority) return kWindowGated;
-  if (priority <= kLeasedLowest) return kWindowLeased;
-  if (config.alone) return static_cast<uint32_t>(config.window_alone_us);
-  return static_cast<uint32_t>(config.window_low_us / (attached < priority ? 2 : 1));
-}
-
-// A window bounds what is queued, not what runs side by side: kernels of so many streams may, where
-// nobody more important works whom they would hold up.
-inline uint8_t builtin_free_streams(int priority, int active, uint32_t window_us) {
-  constexpr uint8_t kFreeStreams = 8;
-  const bool finite = window_us != kWindowGated && window_us != kWindowLeased;
-  return finite && active >= priority ? kFreeStreams : 0;
+  const int priority = client.rule.priority;
+  if (active < priority) return Allowance::kGated;
+  if (priority <= kLeasedLowest || config.alone) return Allowance::kLeased;
+  return recalled || attached >= priority ? Allowance::kOpen : Allowance::kGated;
 }
 
 // Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what

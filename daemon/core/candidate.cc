@@ -29,9 +29,9 @@ bool Candidate::holds(uint32_t slot) const {
   return launch.id != 0 && launch.let_go < 0 && !launch.unseen;
 }
 
-uint32_t Candidate::window_of(const Client& c) const {
+WindowChoice Candidate::choice_of(const Client& c) const {
   const auto found = choices_.find(c.id);
-  return windows_.of(c, found != choices_.end() ? found->second : WindowChoice{});
+  return found != choices_.end() ? found->second : WindowChoice{};
 }
 
 // Of what waits in the world and not here, or of one client's.
@@ -73,7 +73,7 @@ GpuView Candidate::gpu() const {
 bool Candidate::client(ClientId id, ClientView& view) const {
   if (!Sight::client(id, view)) return false;
   const Client& c = *roster_.find(id);
-  view.window_us = window_of(c);
+  view.allowed = window_of(c);
   view.inflight_us += in_flight_us(&c);
   return true;
 }
@@ -86,9 +86,9 @@ bool Candidate::queue_insert(QueueId queue, LaunchId id, double key) {
                         w.predicted_us());
 }
 
-bool Candidate::set_window(ClientId id, uint32_t window_us, double for_us) {
+bool Candidate::set_window(ClientId id, Allowance allowed, double for_us) {
   if (roster_.find(id) == nullptr) return false;
-  choices_[id].set(window_us, to_ns(for_us), now_.clock);
+  choices_[id].set(allowed, to_ns(for_us), now_.clock);
   return true;
 }
 

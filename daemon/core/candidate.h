@@ -1,5 +1,5 @@
 // The world as a candidate sees it (shadow.h): the live policy's, but for what the candidate let
-// go, its queues and its windows. Its orders change nothing else.
+// go, its queues and its allowances. Its orders change nothing else.
 #pragma once
 
 #include <map>
@@ -38,13 +38,14 @@ class Candidate final : public Sight {
   // waits, or runs.
   WindowChoice& choice(ClientId id) { return choices_[id]; }
   void forget_choice(ClientId id) { choices_.erase(id); }
-  uint32_t window_of(const Client& client) const;
+  WindowChoice choice_of(const Client& client) const;
+  Allowance window_of(const Client& client) const { return windows_.of(client, choice_of(client)); }
   bool at_work(const Client& client) const;
 
   GpuView gpu() const override;
   bool client(ClientId, ClientView&) const override;
   bool queue_insert(QueueId, LaunchId, double key) override;
-  bool set_window(ClientId, uint32_t window_us, double for_us) override;
+  bool set_window(ClientId, Allowance allowed, double for_us) override;
   bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
   bool set_stop(ClientId id, StopWhen) override { return roster_.find(id) != nullptr; }
   bool set_slice(ClientId id, uint32_t) override { return roster_.find(id) != nullptr; }

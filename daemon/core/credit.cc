@@ -13,9 +13,11 @@ constexpr double kPieceUsMin = 50;
 
 }  // namespace
 
-// One that is finite is a policy's, which knows who waits.
+// One that is finite is a policy's, which knows who waits, and who works.
 bool Credit::fits_gates(const Client& c, double us) {
-  return !roster_.busy(c.rule.priority, now_.clock) && (us < kUnlimitedUs || !asks_.before(c)) &&
+  const bool finite = us < kUnlimitedUs;
+  return ((finite && c.standing.gate.beside) || !roster_.busy(c.rule.priority, now_.clock)) &&
+         (finite || !asks_.before(c)) &&
          promises_.afford(c, kUnknownKernel, ipc::kGateUnitUs, {}).fits;
 }
 
@@ -27,8 +29,7 @@ uint32_t Credit::give_at_gate(Client& c, const Waiting& unit, double us, bool wh
   gate.graph = unit.gate.inside > 0 && !whole;
   gate.beside = roster_.busy(c.rule.priority, now_.clock);
   gate.graph_from = now_.clock + to_ns(std::max(unit.gate.unit_us, kPieceUsMin));
-  const bool may =
-      us > 0 && c.standing.window_us == kWindowGated && !ceilings_.limits(c) && fits_gates(c, us);
+  const bool may = us > 0 && c.standing.gated() && !ceilings_.limits(c) && fits_gates(c, us);
   gate.left_us = may ? std::floor(us) : 0;
   out_ |= c.standing.has_credit();
   return gate.open() ? kCreditOpen : static_cast<uint32_t>(gate.left_us);

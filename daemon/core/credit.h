@@ -2,9 +2,9 @@
 //
 // What stands at gates on the GPU can be stopped, so that no gap's length matters: credit may be
 // without end. That ends once somebody as important waits; any ends when somebody more important
-// has work, when the promises above cannot afford a unit, and with every change of the window. So
-// does the way of a graph with gates inside. A client with a ceiling has none while another is
-// active.
+// has work, unless it was given beside such work and has an end, when the promises above cannot
+// afford a unit, and with every new allowance. So does the way of a graph with gates inside. A
+// client with a ceiling has none while another is active.
 #pragma once
 
 #include "daemon/core/asks.h"

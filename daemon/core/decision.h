@@ -10,7 +10,7 @@
 namespace heddle::core {
 
 inline constexpr uint16_t kDecisionVersion = 1;
-// Credit at a gate that ends with its client's epoch alone: the gate stands open.
+// Credit at a gate that ends with its client's next allowance alone: the gate stands open.
 inline constexpr uint32_t kCreditOpen = 0xffffffff;
 
 enum class DecisionKind : uint16_t {
@@ -37,23 +37,19 @@ struct Decision {
   SmSet sm_set{};              // of the launch, or kWindow: of those that do not ask; empty: all
                                // that the client has
   uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask, or kCreditOpen
-  uint32_t window_us = 0;      // kWindow: kWindowGated, kWindowLeased or a finite allowance
-  uint8_t free_streams = 0;    // kWindow: while fewer streams have work, a launch into one without
-                               // any needs no room in the window
-  bool gates_wanted = false;   // kWindow: somebody else may come. What a finite one would admit
-                               // stands at open gates,
-  bool gates_inside = false;   // and long graphs have some inside: somebody may have them stopped
-  bool kernels_ask = false;    // kWindow: nothing but such graphs stands at gates
-  uint32_t epoch = 0;          // of the client's window
-  uint32_t kernel = 0;         // kHint
-  float predicted_us = 0;      // kHint, 0: not known
-  uint8_t measure = 0;         // kHint: one in so many launches is to be timed; 0: now and then
-  GroupCount size{};           // kHint: of its launches' SM sets; 0: all
-  bool raised = false;         // kHint: launch_priority is for its launches
-  bool off = false;            // kStop: what runs of it stands
-  uint32_t slice_us = 0;       // kStop: how long it has the GPU at a time; 0: as the driver set it
-  ipc::SmRing ring;            // kWindow: of the client's SM sets, the same all along,
-  SetSizes sizes{};            // and their sizes (SmFamily); none: it has no sets
+  Allowance allowed = Allowance::kGated;  // kWindow
+  bool gates_soon = false;                // kWindow: what it launches may yet stand at gates,
+  bool gates_inside = false;  // and long graphs have some inside: somebody may have them stopped
+  bool kernels_ask = false;   // kWindow: nothing but such graphs stands at gates
+  uint32_t kernel = 0;        // kHint
+  float predicted_us = 0;     // kHint, 0: not known
+  uint8_t measure = 0;        // kHint: one in so many launches is to be timed; 0: now and then
+  GroupCount size{};          // kHint: of its launches' SM sets; 0: all
+  bool raised = false;        // kHint: launch_priority is for its launches
+  bool off = false;           // kStop: what runs of it stands
+  uint32_t slice_us = 0;      // kStop: how long it has the GPU at a time; 0: as the driver set it
+  ipc::SmRing ring;           // kWindow: of the client's SM sets, the same all along,
+  SetSizes sizes{};           // and their sizes (SmFamily); none: it has no sets
 };
 
 static_assert(std::is_trivially_copyable_v<Decision>);

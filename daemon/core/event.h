@@ -27,8 +27,13 @@ inline constexpr uint16_t kEveryStream = 0xffff;
 inline constexpr uint16_t kTicketThreads = 64;
 inline constexpr int kPriorityCount = 10;  // Q0 (highest) to Q9 (lowest), FIKIT section 3.2
 inline constexpr int kPriorityLowest = kPriorityCount - 1;
-inline constexpr uint32_t kWindowGated = 0;
-inline constexpr uint32_t kWindowLeased = 0xffffffff;
+
+// How a client may launch, from the least to the most.
+enum class Allowance : uint8_t {
+  kGated,   // each unit has a ticket, and waits until that is granted
+  kOpen,    // each has one, and goes; what has not begun can be held at any time
+  kLeased,  // there are no tickets
+};
 
 enum class EventKind : uint16_t {
   kAttached,    // body: attached
@@ -58,7 +63,6 @@ enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
 // Why a launch ran, or how it is held. Mirrors wire::Admission.
 enum class Admission : uint8_t {
   kLease,
-  kWindow,
   kGated,  // its stream waits on the GPU. Such a one is told when it may have begun, at `at`
   kAsk,    // its thread waits
   kSelfStarved,
@@ -92,11 +96,10 @@ struct AttachedBody {
   uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
   uint32_t pid;
   uint32_t uid;
-  float share;             // weight among equals, 1 unless set
-  float slo_ms;            // 0: none
-  uint32_t window_max_us;  // no window is longer, bypass apart; 0: no limit
-  bool fail_closed;        // a policy that refuses the client holds it back
-  bool gates;              // its launches can be held on the GPU, and are recalled at the next gate
+  float share;       // weight among equals, 1 unless set
+  float slo_ms;      // 0: none
+  bool fail_closed;  // a policy that refuses the client holds it back
+  bool gates;        // its launches can be held on the GPU, and are recalled at the next gate
   uint8_t priority;
   SlowdownMax slowdown_max;
   ChannelMax channel_max;
@@ -111,7 +114,6 @@ struct AttachedBody {
 struct TermsBody {
   float share;
   float slo_ms;
-  uint32_t window_max_us;
   uint8_t priority;
   SlowdownMax slowdown_max = {};
   ChannelMax channel_max = {};
@@ -161,7 +163,6 @@ struct ProfileBody {
 struct LaunchBody {
   uint64_t stream_seq;  // counts a stream's work from 1
   uint32_t kernel;      // client's index, or kUnknownKernel
-  uint32_t epoch;       // of the window that admitted it
   uint32_t ask_seq;     // its ticket; 0: none
   uint16_t stream;
   uint16_t thread;

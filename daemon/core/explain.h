@@ -36,7 +36,7 @@ struct PastWait {
   Decider decider = Decider::kBuiltin;
   bool placed = false;    // the policy had put it into a queue
   bool withheld = false;  // its client was over a ceiling
-  bool early = false;     // the core held it at the begin of a pause
+  bool early = false;     // the core held it (Pauses)
 };
 
 // A client's last waits.
@@ -95,7 +95,7 @@ struct WaitTold {
   Decider decider = Decider::kBuiltin;
   bool placed = false;
   bool withheld = false;  // its client was over a ceiling, or is
-  bool early = false;     // the core held it at the begin of a pause, or does
+  bool early = false;     // the core held it (Pauses), or does
 };
 
 struct Explanation {

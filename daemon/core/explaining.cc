@@ -7,6 +7,8 @@ namespace heddle::core {
 namespace {
 
 const char* const kEarly = "a more important client's pause just began, and it is long";
+const char* const kAhead = "its client has a millisecond of work on the GPU";
+const char* const kStands = "its client is stopped for a more important one";
 
 std::string kernel_name(const Client& c, uint32_t kernel) {
   const Kernel* k = c.kernel(kernel);
@@ -57,7 +59,7 @@ std::string Explaining::why_builtin(const Waiting& w) const {
            std::string(kChannelNames[index_of(*channel)]) + " beside others";
   }
   if (c.held_back()) return "the policy has refused its client, which is fail-closed";
-  if (c.standing.window_us != kWindowGated) return "it is on its way";
+  if (!c.standing.gated()) return "it is on its way";
   for (const Client* above : roster_.above(c.rule.priority)) {
     if (above->wants()) return "client " + std::to_string(above->id) + ", above it, waits too";
     if (above->busy(now_.clock)) {
@@ -84,7 +86,7 @@ Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
     if (one.placed) one.queue = queues[static_cast<size_t>(w.queue)].name();
     one.early = w.early && !w.withheld && !roster_.busy(c.rule.priority, now_.clock);
     if (!one.placed) one.why = why_builtin(w);
-    if (one.early) one.why = kEarly;
+    if (one.early) one.why = c.work.stands ? kStands : w.at_gate() ? kEarly : kAhead;
     one.withheld = w.withheld;
     if (held_.at >= w.asked_at && !w.withheld) one.held = tell(held_);
     all.now.push_back(std::move(one));

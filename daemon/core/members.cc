@@ -29,7 +29,7 @@ void Members::attached(const Event& e) {
   c.who.uid = e.attached.uid;
   learning_.attach(c, e.attached.profile_runs);
   const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.window_max_us, b.priority, b.slowdown_max, b.channel_max});
+  set_terms(c, {b.share, b.slo_ms, b.priority, b.slowdown_max, b.channel_max});
   c.rule.fail_closed = e.attached.fail_closed;
   c.rule.gates = e.attached.gates;
   c.place.groups = e.attached.groups;
@@ -55,6 +55,7 @@ void Members::detached(Client& c) {
 
 void Members::left_gates(Client& c) {
   c.rule.gates = false;
+  c.rule.ungated = true;
   now_.windows_dirty = now_.dispatch_wanted = true;
 }
 
@@ -64,7 +65,6 @@ void Members::set_terms(Client& c, const TermsBody& terms) {
   c.rule.slo_ms = terms.slo_ms;
   promises_.promise(c, terms.slowdown_max);
   ceilings_.limit(c, terms.channel_max);
-  c.rule.window_max_us = terms.window_max_us != 0 ? terms.window_max_us : kWindowLeased;
 }
 
 void Members::terms(Client& c, const TermsBody& terms) {

@@ -9,10 +9,10 @@ bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
   return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival, w.predicted_us());
 }
 
-bool Orders::set_window(ClientId id, uint32_t window_us, double for_us) {
+bool Orders::set_window(ClientId id, Allowance allowed, double for_us) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;
-  c->standing.choice.set(window_us, to_ns(for_us), now_.clock);
+  c->standing.choice.set(allowed, to_ns(for_us), now_.clock);
   now_.windows_dirty = true;
   return true;
 }

@@ -12,6 +12,11 @@ namespace {
 // must the pause have lasted; what is stopped sooner need not wait.
 constexpr double kPausePart = 1.0 / 8, kPauseUsMin = 100, kPauseUsMax = 500;
 
+// So much may be on the GPU that cannot be held, and one launch more; or one in each of some
+// streams, which run side by side.
+constexpr double kAheadUs = 1000;
+constexpr uint32_t kAheadStreams = 8;
+
 }  // namespace
 
 double Pauses::keep_back() {
@@ -29,13 +34,22 @@ double Pauses::keep_back() {
   return soon_us;
 }
 
-// By asking, the way of a launch takes about as long.
+// Until some of that is seen to be over.
+bool Pauses::is_far_ahead(const Waiting& w) const {
+  const Client& c = *w.client;
+  const Outstanding& there = c.work.outstanding;
+  if (there.empty() || roster_.highest_active() < c.rule.priority) return false;
+  if (c.standing.choice.any(now_.clock)) return false;
+  if (!there.is_busy(w.stream) && there.busy_streams() < kAheadStreams) return false;
+  return c.remaining_us(now_.clock) > kAheadUs;
+}
+
 double Pauses::early_us(const Waiting& w) const {
   // Until it goes on, and until those go that its stream has before it.
   if (w.client->work.stands) return kUnlimitedUs;
+  if (!w.at_gate()) return is_far_ahead(w) ? kUnlimitedUs : 0;
   const int priority = w.client->rule.priority;
-  if (!w.at_gate() || w.predicted_us() <= ipc::kGateUnitUs || roster_.busy(priority, now_.clock))
-    return 0;
+  if (w.predicted_us() <= ipc::kGateUnitUs || roster_.busy(priority, now_.clock)) return 0;
   const double pause_us = std::clamp(w.predicted_us() * kPausePart, kPauseUsMin, kPauseUsMax);
   return std::max(0.0, pause_us - busy_time_.pause_us(priority));
 }

@@ -1,6 +1,8 @@
 // What is too early no policy sees in a queue (Waiting::early): a launch of a client that stands
-// (stops.h), or behind one of its own stream that waits at a gate. And what stands at a gate and is
-// long does not go as soon as those above pause: the pause must have lasted.
+// (stops.h). What stands at a gate and is long does not go as soon as those above pause: the pause
+// must have lasted. And what waits in its thread, and cannot be held once it went, does not go far
+// ahead of time while nobody above works: somebody may come. Unless a policy gated its client: that
+// knows what it lets go.
 #pragma once
 
 #include "daemon/core/sight.h"
@@ -20,6 +22,7 @@ class Pauses {
 
  private:
   double early_us(const Waiting& unit) const;  // 0: it may go now
+  bool is_far_ahead(const Waiting& unit) const;
 
   const Situation& now_;
   const Roster& roster_;

@@ -71,8 +71,8 @@ struct ClientView {
   double share = 1;
   double slo_ms = 0;                              // 0: none
   double slowdown_max = 0, slowdown_p99_max = 0;  // promised, 0: nothing is
-  uint32_t window_us = 0;                         // kWindowLeased: unlimited
-  uint32_t queued = 0;                            // 1: its oldest held unit waits
+  Allowance allowed = Allowance::kGated;
+  uint32_t queued = 0;     // 1: its oldest held unit waits
   double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
   double gpu_us = 0;       // ClientStatus's
   uint64_t launches = 0;   // so far; one that was stopped inside and goes on is one
@@ -165,10 +165,10 @@ class Gpu : public World {
   virtual LaunchId queue_best_fit(QueueId, double us) const = 0;
   virtual size_t queue_len(QueueId) const = 0;
 
-  // Changes a client's window at once, and for good if `for_us` is 0; else for so long, where that
-  // is more than the client has, or none. False if the client is gone.
-  virtual bool set_window(ClientId, uint32_t window_us, double for_us) = 0;
-  // What the client's launches carry from now on, by window and by grant, where dispatch gives no
+  // Changes a client's allowance at once, and for good if `for_us` is 0; else for so long. False if
+  // the client is gone.
+  virtual bool set_window(ClientId, Allowance allowed, double for_us) = 0;
+  // What the client's launches carry from now on, granted or not, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
   // While somebody more important is at work, what runs of the client stands, or does not; until
@@ -191,7 +191,7 @@ enum class HookResult : uint8_t { kDefault, kFault, kDecided };
 struct WindowVerdict {
   HookResult result = HookResult::kDefault;
   bool refuse = false;
-  uint32_t window_us = kWindowGated;
+  Allowance allowed = Allowance::kGated;
 };
 
 struct EnqueueVerdict {

@@ -35,12 +35,10 @@ struct Config {
   uint8_t device = 0;
   SmCount sm_total{132};
   bool mps = false;
-  double tick_us = 1'000;        // between two ticks of a policy
-  double switch_us = 70;         // 10 under MPS, 70 time-sliced (measured on an H200)
-  double idle_us = 2'000;        // silence after which a client is idle ...
-  double idle_us_max = 50'000;   // ... or its predicted gap, if that is longer, up to this
-  double window_low_us = 2'000;  // window of the highest active priority below Q4 (builtin.h) ...
-  double window_alone_us = 100'000;  // ... and of who is alone
+  double tick_us = 1'000;            // between two ticks of a policy
+  double switch_us = 70;             // 10 under MPS, 70 time-sliced (measured on an H200)
+  double idle_us = 2'000;            // silence after which a client is idle ...
+  double idle_us_max = 50'000;       // ... or its predicted gap, if that is longer, up to this
   bool alone = false;                // nobody else is attached to any GPU, nor was within a second
   double default_kernel_us = 100;    // estimate for a kernel that was never measured
   double starvation_us = 1'000'000;  // longest wait in an ask

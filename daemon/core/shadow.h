@@ -39,7 +39,7 @@ struct ShadowOfClient {
   int priority = kPriorityLowest;
   std::string name, label;
   ShadowCounts counts;
-  uint32_t live_window_us = 0, window_us = 0;  // now
+  Allowance live_allowed = Allowance::kGated, allowed = Allowance::kGated;  // now
 };
 
 struct ShadowReport {

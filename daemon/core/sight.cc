@@ -52,7 +52,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .slo_ms = c.rule.slo_ms,
        .slowdown_max = c.promise.account.slowdown_max(),
        .slowdown_p99_max = c.promise.tail.slowdown_max(),
-       .window_us = c.standing.window_us,
+       .allowed = c.standing.allowed,
        .queued = c.asking.any() ? 1U : 0U,
        .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
        .gpu_us = c.gpu_time.had_us,

@@ -4,7 +4,7 @@
 // A gate closes at once and stops what comes next; what runs already is stopped here. That takes
 // some 0.3 ms, and going on as much, so: a client is stopped when what it has under way is
 // predicted to last clearly longer, or has; it goes on when the pause of those above is predicted
-// to be worth it, or has lasted so long, and of equals one after the other. Windows close before,
+// to be worth it, or has lasted so long, and of equals one after the other. Gates close before,
 // in the same step; what waits behind a client that stands is let go once its shim said that it
 // goes on.
 //

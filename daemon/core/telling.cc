@@ -26,18 +26,14 @@ void Telling::grant(const Decision& d) {
 }
 
 void Telling::window(Client& c, bool bypass) {
-  c.standing.begin_epoch();
+  c.standing.end_credit();
   Decision d = make(DecisionKind::kWindow, c);
-  const bool lent =
-      c.standing.choice.lends(now_.clock) && c.standing.window_us == c.standing.choice.lent_us;
-  const bool by_policy = c.standing.choice.chosen || lent;
+  const bool by_policy = c.standing.choice.any(now_.clock);
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
-  d.window_us = c.standing.window_us;
-  d.free_streams = static_cast<uint8_t>(c.standing.free_streams);
-  d.gates_wanted = c.standing.gates_wanted;
+  d.allowed = c.standing.allowed;
+  d.gates_soon = c.standing.gates_soon;
   d.gates_inside = c.standing.gates_inside;
   d.kernels_ask = c.standing.kernels_ask;
-  d.epoch = c.standing.epoch;
   d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = c.launch_priority(now_.config);
   d.sm_set = c.place.window_set;

@@ -49,8 +49,8 @@ ShadowReport Trial::report() const {
     const Client* c = roster_.find(one.id);
     one.there = c != nullptr;
     if (c == nullptr) continue;
-    one.live_window_us = c->standing.window_us;
-    one.window_us = world_.window_of(*c);
+    one.live_allowed = c->standing.allowed;
+    one.allowed = world_.window_of(*c);
   }
   return all;
 }
@@ -82,10 +82,7 @@ void Trial::asked(LaunchId id) {
   world_.meet(slot);
   if (over() || !world_.holds(slot)) return;
   const Client& c = *asks_[slot].client;
-  const uint32_t window_us = world_.window_of(c);
-  if (window_us > c.standing.window_us && c.remaining_us(now_.clock) < window_us) {
-    return world_.let_go(slot);
-  }
+  if (world_.window_of(c) > c.standing.allowed) return world_.let_go(slot);
   const uint64_t skipped = so_far_.skipped;
   const auto verdict =
       ask<EnqueueVerdict>(true, [&](Policy& p, Gpu& g) { return p.enqueue(g, id); });

@@ -30,8 +30,7 @@ class Trial {
   void window(WindowVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id);
   void meet(ClientId id);
   void leave(ClientId id);
-  // The launch asks, in the candidate's world as well; unless it would not have had to there, under
-  // a window that is longer.
+  // The launch asks, in the candidate's world as well; unless it would not have had to there.
   void asked(LaunchId id);
   // As the scheduler would: again until the candidate holds what is left.
   void decide();

@@ -1,4 +1,4 @@
-// Windows: how much each client may launch without asking, as the policy chose, or the built-in.
+// Windows: how each client may launch, as the policy chose, or the built-in.
 #pragma once
 
 #include "daemon/core/kernel_sizes.h"
@@ -24,10 +24,11 @@ class Windows {
   // Asks about kernels anew where that is due, and sends each window that is another now.
   void refresh();
   // The client's, if the policy's choice were that.
-  uint32_t of(const Client& client, const WindowChoice& choice) const;
+  Allowance of(const Client& client, const WindowChoice& choice) const;
 
  private:
-  void send(Client& client, uint32_t window_us, uint32_t free_streams);
+  void send(Client& client, Allowance allowed);
+  bool kernels_ask(const Client& client) const;
 
   Situation& now_;
   const Roster& roster_;
@@ -37,7 +38,7 @@ class Windows {
   const Seat& seat_;
   KernelSizes& sizes_;
   Progress& progress_;
-  TimeNs lent_until_ = kNever;             // no lent window ends before
+  TimeNs lent_until_ = kNever;             // nothing lent ends before
   int highest_attached_ = kPriorityCount;  // as they were last refreshed
 };
 

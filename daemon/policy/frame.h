@@ -11,7 +11,7 @@ inline constexpr int kFirstHookIndex = 3;
 inline constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
 inline constexpr int kCallSlots = 8;      // a function and its arguments, or what it returns
 inline constexpr int kRunResults = 6;     // RUN, k, sm, stream_priority, credit_us, reason
-inline constexpr int kWindowResults = 3;  // WINDOW, us, reason
+inline constexpr int kWindowResults = 2;  // GATE, reason
 inline constexpr int kKernelResults = 3;  // sm, stream_priority, timed
 
 }  // namespace heddle::policy

@@ -65,22 +65,15 @@ int clients(lua_State* L) {
   return 2;
 }
 
-// For so long as the number at `for_at` says; without one for good.
-int set_window(lua_State* L, uint32_t window_us, int for_at) {
-  const double for_us = luaL_optnumber(L, for_at, 0);
-  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "a window is lent for 0 to 1000000 µs");
+// For so long as its number says; without one for good.
+template <core::Allowance kAllowed>
+int allow_it(lua_State* L) {
+  const double for_us = luaL_optnumber(L, 2, 0);
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "that is for 0 to 1000000 µs");
   auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
   client.filled = false;
-  if (!Session::of(L).gpu->set_window(client.id, window_us, for_us)) return raise_stale(L, client);
+  if (!Session::of(L).gpu->set_window(client.id, kAllowed, for_us)) return raise_stale(L, client);
   return 0;
-}
-int lease_it(lua_State* L) { return set_window(L, core::kWindowLeased, 2); }
-int gate_it(lua_State* L) { return set_window(L, core::kWindowGated, 2); }
-int window_it(lua_State* L) {
-  const double us = luaL_checknumber(L, 2);
-  if (!(us >= 0 && us < core::kWindowLeased))
-    return luaL_error(L, "a window is 0 to 4294967294 µs");
-  return set_window(L, static_cast<uint32_t>(us), 3);
 }
 
 int launch_priority_is(lua_State* L) {
@@ -141,9 +134,8 @@ constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         runs,
                                         slower_runs,
                                         clients,
-                                        lease_it,
-                                        window_it,
-                                        gate_it,
+                                        allow_it<core::Allowance::kLeased>,
+                                        allow_it<core::Allowance::kGated>,
                                         launch_priority_is,
                                         time_above<&core::Gpu::idle_us>,
                                         time_above<&core::Gpu::gap_length_us>,

@@ -173,9 +173,8 @@ void push_right_size(lua_State* L, Session& s, Object& o) {
 void push_held(lua_State* L, Session& s, Object& o) {
   push(L, std::string_view(client_view(L, s, o).gates ? "device" : "ask"));
 }
-void push_window(lua_State* L, Session& s, Object& o) {
-  const uint32_t us = client_view(L, s, o).window_us;
-  push(L, us == core::kWindowLeased ? core::kUnlimitedUs : static_cast<double>(us));
+void push_gated(lua_State* L, Session& s, Object& o) {
+  push(L, client_view(L, s, o).allowed == core::Allowance::kGated);
 }
 
 constexpr Field kLaunchFields[] = {
@@ -233,7 +232,7 @@ constexpr Field kClientFields[] = {
     {"slo_ms", push_client_field<&ClientView::slo_ms>},
     {"slowdown_max", push_client_field<&ClientView::slowdown_max>},
     {"slowdown_p99_max", push_client_field<&ClientView::slowdown_p99_max>},
-    {"window_us", push_window},
+    {"gated", push_gated},
     {"held", push_held},
     {"queued", push_client_field<&ClientView::queued>},
     {"inflight_us", push_client_field<&ClientView::inflight_us>},
@@ -245,7 +244,6 @@ constexpr Field kClientFields[] = {
     {"stopped_us", push_client_field<&ClientView::stopped_us>},
     {"stoppable", push_client_field<&ClientView::stoppable>},
     method_field<kLeaseIt>("lease"),
-    method_field<kWindowIt>("window"),
     method_field<kGateIt>("gate"),
     method_field<kLaunchPriorityIs>("launch_priority"),
     method_field<kStopIt>("stop"),

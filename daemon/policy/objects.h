@@ -98,7 +98,6 @@ enum Method : size_t {
   kSlowerRuns,
   kClients,
   kLeaseIt,
-  kWindowIt,
   kGateIt,
   kLaunchPriorityIs,
   kIdleUs,

@@ -16,7 +16,7 @@ struct Entry {
   const char* text;
 };
 
-constexpr const char* kWindowText = "`LEASE`, `WINDOW, us`, `GATE` or `REFUSE`, then a reason";
+constexpr const char* kWindowText = "`LEASE`, `GATE` or `REFUSE`, then a reason";
 
 constexpr Entry kHookDocs[] = {
     {"hooks.init", "init(p)", "", "The policy goes live."},
@@ -40,7 +40,7 @@ constexpr Entry kHookDocs[] = {
      "After an ask, a completion or a gap that opens, and each ms while a launch waits, or "
      "`again_us` later (10 at least). It is called again until it says `IDLE`, 32 times at most."},
     {"hooks.running", "running(k, p)", "",
-     "A launch was let go, or is seen to have been launched under a window."},
+     "A launch was let go, or is seen to have been launched without that."},
     {"hooks.stopping", "stopping(k, p)", "", "A launch has ended."},
     {"hooks.tick", "tick(g, p)", "", "Each millisecond while a client is active."},
     {"hooks.dump", "dump()", "a text of 4 KiB at most",
@@ -51,9 +51,8 @@ constexpr Entry kHookDocs[] = {
 };
 
 constexpr Entry kVerdictDocs[] = {
-    {"LEASE", nullptr, "Verdict", "The client launches without asking."},
-    {"WINDOW", nullptr, "Verdict", "It may have so many µs of predicted work outstanding."},
-    {"GATE", nullptr, "Verdict", "It asks for each launch."},
+    {"LEASE", nullptr, "Verdict", "The client launches without a ticket."},
+    {"GATE", nullptr, "Verdict", "Its oldest held launch asks."},
     {"REFUSE", nullptr, "Verdict",
      "It is unmanaged; held back if its rule says fail = \"closed\"."},
     {"RUN", nullptr, "Verdict", "This launch goes."},
@@ -112,7 +111,7 @@ constexpr Entry kClientDocs[] = {
     {"c.slo_ms", nullptr, "number", "by its rule, else 0"},
     {"c.slowdown_max", nullptr, "number", "promised by its rule, else 0"},
     {"c.slowdown_p99_max", nullptr, "number", "the same of all its runs but one in a hundred"},
-    {"c.window_us", nullptr, "number", "`math.huge`: leased"},
+    {"c.gated", nullptr, "boolean", "its launches wait until they are let go"},
     {"c.held", nullptr, "string",
      "\"device\": its launches wait on the GPU, where more important work stops them; \"ask\": its "
      "threads wait"},
@@ -127,9 +126,7 @@ constexpr Entry kClientDocs[] = {
     {"c.active", nullptr, "boolean", "it has work, or had some within `idle_us`"},
     {"c.profiled", nullptr, "boolean", "its task's measurement is over"},
     {"c.lease", "c:lease(for_us)", "",
-     "changes its window at once, as `LEASE`; with `for_us` for so long, a second at most"},
-    {"c.window", "c:window(us, for_us)", "",
-     "the same as `WINDOW, us`; with `for_us` it has at least that, for so long; 0: none"},
+     "as `LEASE`, at once; with `for_us` for so long, a second at most"},
     {"c.gate", "c:gate(for_us)", "", "the same as `GATE`, for good or for so long"},
     {"c.launch_priority", "c:launch_priority(n)", "",
      "what its launches carry, -5 (first) to 0; nil: the built-in's"},
@@ -396,11 +393,11 @@ std::string reference_markdown() {
       "[GUIDE.md](GUIDE.md) shows how to write a policy. Times are in µs. Objects are read-only "
       "and "
       "good for one hook call.\n\n"
-      "Made by `heddle policy reference` down to [Windows](#windows), do not edit: "
+      "Made by `heddle policy reference` down to [Allowances](#allowances), do not edit: "
       "[hooks](#hooks), "
       "[verdicts](#verdicts),\nfields of [k](#k-a-launch), [kn](#kn-a-kernel), [c](#c-a-client), "
       "[g](#g-the-gpu) and [g.budget](#gbudget-channels), [functions](#functions).\n"
-      "By hand: [windows](#windows), [grants](#what-a-grant-may-carry), "
+      "By hand: [allowances](#allowances), [grants](#what-a-grant-may-carry), "
       "[objects](#what-the-tables-cannot-say), [the language](#the-language), "
       "[budgets](#budgets),\n"
       "[maps](#maps), [SM sets](#sm-sets), [faults](#faults), [tests](#tests).\n\n"

@@ -21,10 +21,10 @@ namespace heddle::policy {
 struct Verdict {
   const char* name;
 };
-inline constexpr Verdict kLease{"LEASE"}, kWindow{"WINDOW"}, kGate{"GATE"}, kRefuse{"REFUSE"},
-    kRun{"RUN"}, kIdle{"IDLE"}, kInserted{"INSERTED"};
-inline constexpr const Verdict* kVerdicts[] = {&kLease, &kWindow, &kGate,    &kRefuse,
-                                               &kRun,   &kIdle,   &kInserted};
+inline constexpr Verdict kLease{"LEASE"}, kGate{"GATE"}, kRefuse{"REFUSE"}, kRun{"RUN"},
+    kIdle{"IDLE"}, kInserted{"INSERTED"};
+inline constexpr const Verdict* kVerdicts[] = {&kLease, &kGate, &kRefuse,
+                                               &kRun,   &kIdle, &kInserted};
 
 struct QueueName {
   const char* interned;

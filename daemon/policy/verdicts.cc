@@ -61,18 +61,12 @@ bool LuaPolicy::read_window(core::WindowVerdict& v) {
   const Verdict* verdict = to_verdict(L, first);
   v.result = core::HookResult::kDecided;
   if (verdict == &kLease) {
-    v.window_us = core::kWindowLeased;
+    v.allowed = core::Allowance::kLeased;
   } else if (verdict == &kGate || verdict == &kRefuse) {
-    v.window_us = core::kWindowGated;
+    v.allowed = core::Allowance::kGated;
     v.refuse = verdict == &kRefuse;
-  } else if (verdict == &kWindow && lua_type(L, first + 1) == LUA_TNUMBER) {
-    const double us = lua_tonumber(L, first + 1);
-    if (!(us >= 0 && us < core::kWindowLeased)) return bad_verdict("WINDOW, us with us >= 0");
-    v.window_us = static_cast<uint32_t>(us);
-    read_reason(first + 2);
-    return true;
   } else {
-    return bad_verdict("LEASE, GATE, WINDOW, us or REFUSE, reason");
+    return bad_verdict("LEASE, GATE or REFUSE, then a reason");
   }
   read_reason(first + 1);
   return true;

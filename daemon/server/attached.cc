@@ -93,8 +93,7 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   for (size_t device = 0; device < ipc::kDevices; ++device) {
     ipc::DeviceWindow& window = client->control_->windows[device];
     window.sm_set = client->identity_.sm_set.bits();
-    if (client->identity_.gpus[device] == kNoGpu)
-      window.word = ipc::pack_window(1, ipc::kWindowLease);
+    if (client->identity_.gpus[device] == kNoGpu) window.leased = 1;
   }
   return client;
 }
@@ -106,7 +105,6 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.terms.slo_ms = terms.slo_ms;
   identity_.terms.slowdown_max = terms.slowdown_max;
   identity_.terms.channel_max = terms.channel_max;
-  identity_.terms.window_us = terms.window_us;
   identity_.terms.memory = terms.memory;
   identity_.terms.memory_per = terms.memory_per;
 }
@@ -221,17 +219,18 @@ bool Client::apply(const core::Decision& d) {
       window->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
       window->set_sizes.store(d.sizes.bits(), std::memory_order_relaxed);
     }
-    window->free_streams.store(d.free_streams, std::memory_order_relaxed);
-    window->word.store(ipc::pack_window(d.epoch, d.window_us), std::memory_order_release);
+    const bool leased = d.allowed == core::Allowance::kLeased;
+    window->leased.store(leased ? 1 : 0, std::memory_order_release);
     const size_t device = device_of(d.device);
-    gates_->wanted[device].store((d.gates_wanted ? ipc::kGatesWanted : 0) |
+    gates_->wanted[device].store((d.gates_soon ? ipc::kGatesSoon : 0) |
                                      (d.gates_inside ? ipc::kGatesInside : 0) |
                                      (d.kernels_ask ? ipc::kKernelsAsk : 0),
                                  std::memory_order_relaxed);
     kernels_ask_ = d.kernels_ask;
-    gate_queue_->set_open(device, d.window_us != core::kWindowGated);
-    if (d.window_us != core::kWindowLeased) set_unobserved(false);
-    windows_changed();
+    allowed_[device] = d.allowed;
+    gate_queue_->set_open(device, d.allowed != core::Allowance::kGated);
+    if (!leased) set_unobserved(false);
+    allowed_changed();
     refused = d.managed == 0;
   } else if (d.kernel < ipc::kKernels) {
     const size_t device = device_of(d.device);
@@ -342,15 +341,14 @@ ipc::DeviceWindow* Client::window_of(int gpu) {
   return device < identity_.gpus.size() ? &control_->windows[device] : nullptr;
 }
 
-void Client::windows_changed() {
+void Client::allowed_changed() {
   leased_ = true;
   gated_ = false;
   for (GpuNumbers::Numbers rest = working(); rest != 0; rest &= rest - 1) {
-    const ipc::DeviceWindow* const window = window_of(std::countr_zero(rest));
-    if (window == nullptr) continue;
-    const uint32_t us = ipc::window_us(window->word.load(std::memory_order_relaxed));
-    leased_ &= us == ipc::kWindowLease;
-    gated_ |= us == ipc::kWindowGate;
+    const size_t device = device_of(std::countr_zero(rest));
+    if (device == allowed_.size()) continue;
+    leased_ &= allowed_[device] == core::Allowance::kLeased;
+    gated_ |= allowed_[device] == core::Allowance::kGated;
   }
   tell_sparse();
 }
@@ -438,7 +436,6 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
   body.slowdown_max = identity_.terms.slowdown_max;
   body.channel_max = identity_.terms.channel_max;
-  body.window_max_us = identity_.terms.window_us;
   body.fail_closed = identity_.terms.fail_closed;
   body.gates = identity_.gates;
   body.priority = static_cast<uint8_t>(identity_.priority);

@@ -212,13 +212,13 @@ class Client {
   static bool has(GpuNumbers::Numbers all, uint8_t gpu) { return (all >> gpu & 1) != 0; }
   void add(GpuNumbers::Numbers& all, uint8_t gpu) {
     all |= GpuNumbers::Numbers{1} << gpu;
-    windows_changed();
+    allowed_changed();
   }
   size_t device_of(int gpu) const;  // the client's own number of it, past its GPUs: it has none
   ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
   ipc::SmSet set_of(const core::Decision& decision) const;
   float predicted(const ipc::RecordFields& launch) const;  // as the client was told
-  void windows_changed();
+  void allowed_changed();
   void tell_sparse();
   uint16_t threads_used() const {
     const uint32_t used = client_->counters.threads_used.load(std::memory_order_acquire);
@@ -270,6 +270,7 @@ class Client {
   std::vector<Kernel> kernels_;  // by index
   GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
+  std::array<core::Allowance, ipc::kDevices> allowed_{};
   bool leased_ = true, gated_ = false;
   std::string unmanaged_reason_;
 };

@@ -343,13 +343,12 @@ bool read_limits(Section& s, core::SlowdownMax& slowdown, core::ChannelMax& chan
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
-  s.integer("window_us", 1, 1e6, terms.window_us);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
   read_memory(s, terms);
   return read_limits(s, terms.slowdown_max, terms.channel_max) || !terms.memory.empty() ||
-         s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
-         s.find("window_us") != nullptr || s.find("fail") != nullptr || !terms.sms.empty();
+         s.find("share") != nullptr || s.find("slo_ms") != nullptr || s.find("fail") != nullptr ||
+         !terms.sms.empty();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -374,7 +373,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, slowdown_p99_max, window_us, fail, sms, memory, "
+              "share, slo_ms, slowdown_max, slowdown_p99_max, fail, sms, memory, "
               "issue_max, l2_max and dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);

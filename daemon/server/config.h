@@ -25,15 +25,14 @@ enum class MemoryPer : uint8_t { kRule, kClient, kUser, kLabel, kCgroup, kContai
 
 // What a rule gives besides the priority; the defaults are what clients without a rule have.
 struct Terms {
-  double share = 1;                          // weight among equals in a policy's queue
-  double slo_ms = 0;                         // latency objective: c.slo_ms of a policy, 0: none
-  uint32_t window_us = core::kWindowLeased;  // most predicted work out without a grant
-  bool fail_closed = false;                  // no launch without a daemon's word
-  std::string sms;                           // kept on these (ipc/sm_set.h), "": on any
-  core::SlowdownMax slowdown_max{};          // by others, as promised
-  core::ChannelMax channel_max{};            // parts of each channel's peak that it may use
-  std::string memory;                        // most device memory (ipc/memory.h), "": no limit
-  MemoryPer memory_per = MemoryPer::kRule;   // whom that holds together
+  double share = 1;                         // weight among equals in a policy's queue
+  double slo_ms = 0;                        // latency objective: c.slo_ms of a policy, 0: none
+  bool fail_closed = false;                 // no launch without a daemon's word
+  std::string sms;                          // kept on these (ipc/sm_set.h), "": on any
+  core::SlowdownMax slowdown_max{};         // by others, as promised
+  core::ChannelMax channel_max{};           // parts of each channel's peak that it may use
+  std::string memory;                       // most device memory (ipc/memory.h), "": no limit
+  MemoryPer memory_per = MemoryPer::kRule;  // whom that holds together
 
   bool operator==(const Terms&) const = default;
 };

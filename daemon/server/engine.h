@@ -77,10 +77,10 @@ class Engine {
   void check_decisions(core::TimeNs now);
   void beat(core::TimeNs now);       // tells all clients that the daemon lives
   void heartbeat(core::TimeNs now);  // the same, and what is looked at as often
-  // Nobody asks, and all who are at work have leases, or one alone has a window, whose room it
-  // counts itself: what they post changes nobody's fate, so that it is enough to drain their rings
-  // every few ms. False where nobody is at work, and while one has work that may be stopped for
-  // others, however long it has been silent.
+  // Nobody asks, and all who are at work have leases, or one alone has open gates: what they post
+  // changes nobody's fate, so that it is enough to drain their rings every few ms. False where
+  // nobody is at work, and while one has work that may be stopped for others, however long it has
+  // been silent.
   bool at_ease(core::TimeNs now) const;
   void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
   void wake_up();

@@ -87,7 +87,7 @@ class GateQueue {
   // carried out by let_go(), behind what its threads are told.
   void release(uint16_t thread, uint32_t credit_us, core::TimeNs now);
   void let_go(uint16_t thread);
-  // The core's window for the device: its gates stand open, or are closed behind what may have
+  // What the core allows on the device: its gates stand open, or are closed behind what may have
   // begun. Graphs with gates inside stop at the next one.
   void set_open(size_t device, bool open);
   // They stand open from now on, whatever the core says: a launch that nobody knows of may stand

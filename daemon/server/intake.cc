@@ -48,7 +48,6 @@ void Intake::fill_launch(core::Event& event, const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   event.launch.stream_seq = f.stream_seq;
   event.launch.kernel = known ? f.kernel : core::kUnknownKernel;
-  event.launch.epoch = f.epoch;
   event.launch.ask_seq = f.ask_seq;
   event.launch.stream = f.stream;
   event.launch.thread = claim.thread;

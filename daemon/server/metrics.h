@@ -119,7 +119,7 @@ inline constexpr Metric<DeviceGauges> kDeviceGauges[] = {
 inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"events", "", "Events that the scheduler took", kCounter}, &core::Stats::events},
     {{"rejected", "", "Events that made no sense", kCounter}, &core::Stats::rejected},
-    {{"posted", "", "Launches and copies reported by clients with a window", kCounter},
+    {{"posted", "", "Launches and copies that were reported as they went", kCounter},
      &core::Stats::posted},
     {{"asked", "", "Held launches, or units of them, that asked for a grant", kCounter},
      &core::Stats::asked},

@@ -126,7 +126,7 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
   device.update({{"device", index},
                  {"memory_limited_as", owned ? group : ""},
                  {"active", status.view.active},
-                 {"window", window_json(status.view.window_us)},
+                 {"allowed", allowed_text(status.view.allowed)},
                  {"profiled", status.profiled},
                  {"waits", waits_json(status.waits)},
                  {"stops_not_because", stops_not_because(client.can_stop(gpu))},
@@ -142,15 +142,12 @@ std::string dump(const json& document) {
 }
 
 json terms_json(const Terms& terms) {
-  json window = nullptr;  // no limit
-  if (terms.window_us != core::kWindowLeased) window = terms.window_us;
   json slo = nullptr;
   if (terms.slo_ms > 0) slo = terms.slo_ms;
   return {{"share", terms.share},
           {"slo_ms", slo},
           {"slowdown_max", limit_json(terms.slowdown_max.mean)},
           {"slowdown_p99_max", limit_json(terms.slowdown_max.p99)},
-          {"window_max_us", window},
           {"issue_max", limit_json(terms.channel_max.issue)},
           {"l2_max", limit_json(terms.channel_max.l2)},
           {"dram_max", limit_json(terms.channel_max.dram)},

@@ -54,7 +54,7 @@ void Reports::set_unobserved(Client* client, core::TimeNs now) {
   if (client != nullptr) {
     tell(*client, core::EventKind::kUnobserved);
     HEDDLE_FAULT_POINT("daemon: unobserved, not told");
-    client->set_unobserved(client->leased());  // a policy may have answered with a window
+    client->set_unobserved(client->leased());  // a policy may have answered with a gate
   }
 }
 

@@ -41,8 +41,8 @@ bool restricts(const Rule& rule) {
   const Terms none;
   const int best = rule.priority ? *rule.priority : rule.claim.value_or(ipc::kPriorityDefault);
   return best >= ipc::kPriorityDefault || rule.terms.share < none.share ||
-         rule.terms.window_us != none.window_us || !rule.terms.sms.empty() ||
-         rule.terms.channel_max != none.channel_max || !rule.terms.memory.empty();
+         !rule.terms.sms.empty() || rule.terms.channel_max != none.channel_max ||
+         !rule.terms.memory.empty();
 }
 
 // Whom the rule is for is not known: it may be him.

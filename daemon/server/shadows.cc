@@ -21,10 +21,9 @@ core::ShadowLimits limits() {
 
 }  // namespace
 
-json window_json(uint32_t window_us) {
-  if (window_us == core::kWindowLeased) return "lease";
-  if (window_us == core::kWindowGated) return "gate";
-  return window_us;
+const char* allowed_text(core::Allowance allowed) {
+  constexpr const char* kTexts[] = {"gate", "open", "lease"};
+  return kTexts[static_cast<size_t>(allowed)];
 }
 
 json shadow_json(const core::ShadowReport& report) {
@@ -42,8 +41,8 @@ json shadow_json(const core::ShadowReport& report) {
                        {"unseen", one.counts.unseen},
                        {"live", quantiles_json(one.counts.live)},
                        {"candidate", quantiles_json(one.counts.candidate)},
-                       {"live_window", window_json(one.live_window_us)},
-                       {"window", window_json(one.window_us)}});
+                       {"live_allowed", allowed_text(one.live_allowed)},
+                       {"allowed", allowed_text(one.allowed)}});
   }
   return {
       {"seconds", passed_us / 1e6},      {"ended", report.ended},

@@ -18,9 +18,9 @@ namespace heddle::server {
 
 // {seconds, ended, faulted, calls, skipped, spent_us, longest_us, share, clients: [{id, there,
 // name, label, priority, alike, sooner, later, unseen, live, candidate: {p50_us, p99_us},
-// live_window, window}]}.
+// live_allowed, allowed}]}.
 nlohmann::json shadow_json(const core::ShadowReport& report);
-nlohmann::json window_json(uint32_t window_us);
+const char* allowed_text(core::Allowance allowed);  // "gate", "open" or "lease"
 
 class Candidate {
  public:

@@ -63,7 +63,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   c.spec = spec;
   c.id = clients_.size();
   c.gpu = gpu_.add_client(spec.sm_limit);
-  if (!managed_) c.window_us = core::kWindowLeased;
+  if (!managed_) c.allowed = core::Allowance::kLeased;
   Event e(EventKind::kAttached, now_, c.id);
   e.attached = {};
   e.attached.task = hash(spec.label, hash(spec.name));
@@ -232,13 +232,10 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
         grant_at_gate(c, d);
         break;
       case core::DecisionKind::kWindow:
-        c.window_us = d.window_us;
-        c.free_streams = d.free_streams;
-        c.epoch = d.epoch;
+        c.allowed = d.allowed;
         c.launch_priority = d.launch_priority;
         c.window_set = d.sm_set;
         c.ring = d.ring;
-        c.gates_wanted = d.gates_wanted;
         c.gates_inside = d.gates_inside;
         c.kernels_ask = d.kernels_ask;
         set_gates(c);
@@ -314,7 +311,6 @@ Event VirtualMachine::launch_event(EventKind kind, const Thread& t, uint32_t ker
   e.launch.kernel = kernel;
   e.launch.kind =
       c.kernels[kernel].spec.nodes != 0 ? core::LaunchKind::kGraph : core::LaunchKind::kKernel;
-  e.launch.epoch = c.epoch;
   e.launch.stream = t.index;
   e.launch.thread = t.index;
   return e;

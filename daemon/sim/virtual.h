@@ -2,8 +2,8 @@
 // sleeping. The same calls give the same answer to the nanosecond. What it says about speed is the
 // model's answer; what it says about who was let go when is the core's own.
 //
-// Each client behaves as the shim does: it posts what its window admits and draws tickets for the
-// rest, for which its stream waits on the GPU, or its thread; tells the core when it enters a
+// Each client behaves as the shim does: it posts what it may and draws tickets for the rest,
+// for which its stream waits on the GPU, or its thread; tells the core when it enters a
 // synchronizing call and when that returned, and marks held launches and a sample of the others.
 #pragma once
 
@@ -146,7 +146,7 @@ class VirtualMachine {
 
   size_t clients() const { return clients_.size(); }
   const std::string& name(size_t client) const { return clients_[client].spec.name; }
-  uint32_t window_us(size_t client) const { return clients_[client].window_us; }
+  core::Allowance allowed(size_t client) const { return clients_[client].allowed; }
   bool running(size_t client) const;  // a launch of it is on the GPU now
   bool waiting(size_t client) const;  // a launch of it is held
   // What only a simulation knows, for a clairvoyant policy (bench/virtual/oracle.h): true if work
@@ -219,13 +219,11 @@ class VirtualMachine {
     core::ClientId id = 0;
     ClientIndex gpu = 0;
     bool live = true;
-    uint32_t window_us = core::kWindowGated;
-    bool gates_wanted = false, gates_inside = false, kernels_ask = false;
+    core::Allowance allowed = core::Allowance::kGated;
+    bool gates_inside = false, kernels_ask = false;
     Gates gates;
     TimeNs gate_asked_at = 0;
     ipc::StopOrder stop, stop_wanted;  // as the driver was asked last, and the core's last order
-    uint32_t free_streams = 0;
-    uint32_t epoch = 0;
     int launch_priority = 0;
     ipc::SmRing ring;
     ipc::SmSet window_set;  // empty: its own
@@ -286,7 +284,7 @@ class VirtualMachine {
               ipc::SmSet set);
   bool stands_at_gate(size_t thread, const Kernel& kernel) const;
   void stand_at_gate(size_t thread, const Launch& launch);
-  void set_gates(ClientState& client);  // as its window is now
+  void set_gates(ClientState& client);  // as it is allowed now
   void grant_at_gate(ClientState& client, const core::Decision& decision);
   void tend_gates(size_t client);  // lets go what may, and asks for what may not
   void begin(ClientState& client, AtGate launch);
@@ -298,7 +296,6 @@ class VirtualMachine {
   void order_stop(ClientState& client, ipc::StopOrder order);
   void call_driver();
   void driver_returned(size_t client, TimeNs took_ns);
-  bool is_free(const Thread& thread) const;
   bool sparse(const ClientState& client) const;
   void tell_row(const Thread& thread, const ClientState& client, uint32_t last_kernel);
   void tell(Thread& thread, ClientState& client, uint32_t kernel, core::LaunchBody& launch);

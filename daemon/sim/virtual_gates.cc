@@ -18,11 +18,9 @@ bool VirtualMachine::stands_at_gate(size_t thread, const Kernel& kernel) const {
   const Thread& t = threads_[thread];
   const ClientState& c = clients_[t.client];
   if (!c.spec.gates || !managed_) return false;
-  const bool leased = c.window_us == core::kWindowLeased;
   const bool is_long_graph = kernel.spec.nodes != 0 && Gates::pieces_of(predict(kernel)) > 1;
   const bool asks = c.kernels_ask && !is_long_graph;
-  const bool held = !asks && (c.window_us == core::kWindowGated || (!leased && c.gates_wanted));
-  if (held && kernel.predicted_us > 0) return true;
+  if (c.allowed != core::Allowance::kLeased && !asks && kernel.predicted_us > 0) return true;
   const auto& waiting = c.gates.waiting();
   return t.in_unit > 0 || std::any_of(waiting.begin(), waiting.end(), [=](const AtGate& launch) {
            return launch.thread == thread;
@@ -60,7 +58,7 @@ Event VirtualMachine::gate_event(EventKind kind, const AtGate& launch) const {
 
 void VirtualMachine::set_gates(ClientState& c) {
   c.gates.close();
-  if (c.window_us != core::kWindowGated) c.gates.open();
+  if (c.allowed != core::Allowance::kGated) c.gates.open();
   Alarm alarm;
   alarm.kind = Alarm::Kind::kGates;
   alarm.thread = c.id - 1;

@@ -15,8 +15,7 @@ using core::Evidence;
 // that its duration is learned.
 constexpr uint64_t kMarkedFirst = 4, kMarkedEvery = 16;
 
-// A thread that is far ahead of what is let go, or has no room in its window, looks again this much
-// later (shim/gate).
+// A thread that is far ahead of what is let go looks again this much later (shim/gate).
 constexpr TimeNs kNapNs = 50'000;
 
 double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
@@ -97,9 +96,7 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
   Kernel& k = c.kernels[launch.kernel];
   t.synchronize_next = sync;
   const bool at_gate = stands_at_gate(thread, k);
-  const bool leased = c.window_us == core::kWindowLeased, gated = c.window_us == core::kWindowGated;
-  const bool full = !leased && !gated && c.outstanding_us >= c.window_us && !is_free(t);
-  if (at_gate ? c.gates.ahead_us() > Gates::kAheadUs : full) {
+  if (at_gate && c.gates.ahead_us() > Gates::kAheadUs) {
     t.naps = true;
     t.pending = launch;
     return wake_at(thread, now_ + kNapNs);
@@ -111,30 +108,22 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
     record.called = now_;
     t.last_record = records_.size() - 1;
   }
-  if (!at_gate && gated) return wait_at_ticket(thread, launch);
   if (at_gate) {
     stand_at_gate(thread, launch);
+  } else if (c.allowed == core::Allowance::kLeased || c.gates.is_open()) {
+    submit(thread, launch, Admission::kLease, k.raised ? k.launch_priority : c.launch_priority,
+           set_of(c, k));
   } else {
-    submit(thread, launch, leased ? Admission::kLease : Admission::kWindow,
-           k.raised ? k.launch_priority : c.launch_priority, set_of(c, k));
+    return wait_at_ticket(thread, launch);
   }
   go_on(thread, now_ + costs_.launch_ns);
 }
 
-// As the shim finds it: in a set of its kernel's size, within the window's.
+// As the shim finds it: in a set of its kernel's size, within the client's.
 ipc::SmSet VirtualMachine::set_of(const ClientState& c, const Kernel& k) const {
   if (k.size.get() == 0 || k.size >= groups_.count) return c.window_set;
   const ipc::SmSet within = c.window_set.or_if_empty(c.spec.place.set);
   return ipc::ring_groups(k.size, c.ring, 0, within, groups_.count);
-}
-
-// Each thread has a stream of its own.
-bool VirtualMachine::is_free(const Thread& thread) const {
-  if (thread.done < thread.seq) return false;
-  const auto busy = std::count_if(threads_.begin(), threads_.end(), [&](const Thread& other) {
-    return other.client == thread.client && other.done < other.seq;
-  });
-  return busy < clients_[thread.client].free_streams;
 }
 
 void VirtualMachine::wait_at_ticket(size_t thread, const Launch& launch) {
@@ -201,7 +190,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   Thread& t = threads_[thread];
   ClientState& c = clients_[t.client];
   Kernel& k = c.kernels[launch.kernel];
-  const bool leased = admission == Admission::kLease;
+  const bool leased = c.allowed == core::Allowance::kLeased && admission == Admission::kLease;
   const bool told = !leased || !sparse(c) || !k.quiet || !t.telling.may_skip(now_, c.waits);
   const bool asked = admission == Admission::kAsk;
   Event e = launch_event(EventKind::kPosted, t, launch.kernel);
@@ -216,7 +205,7 @@ void VirtualMachine::submit(size_t thread, const Launch& launch, Admission admis
   ++t.seq;
   c.outstanding_us += predicted;
   ++c.in_flight;
-  const bool marked = managed_ && (sampled || !leased);
+  const bool marked = managed_ && (sampled || asked);
   if (marked) t.marked = t.seq;
   to_gpu({thread, t.seq, t.last_record, predicted, 0, marked, {}}, k, launch.us, priority, set);
   if (!asked && told) feed(e);  // its ticket is accounted already

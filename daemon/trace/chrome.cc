@@ -123,23 +123,19 @@ class Chrome {
                          {"args", {{"slice_us", d.slice_us}}}});
       return;
     }
-    const bool lease = d.window_us == core::kWindowLeased;
-    const std::string text = lease              ? "lease"
-                             : d.window_us == 0 ? "gate"
-                                                : std::to_string(d.window_us) + " us window";
+    constexpr const char* kAllowed[] = {"gated", "open", "leased"};
+    const auto allowed = static_cast<size_t>(d.allowed);
     events_.push_back({{"ph", "i"},
                        {"s", "t"},
-                       {"name", text + " by " + by},
+                       {"name", std::string(kAllowed[allowed]) + " by " + by},
                        {"pid", id},
                        {"tid", kDecisions},
-                       {"ts", us(d.at)},
-                       {"args", {{"epoch", d.epoch}}}});
-    // A lease is drawn as -1: any height would hide the others.
+                       {"ts", us(d.at)}});
     events_.push_back({{"ph", "C"},
-                       {"name", "window_us (-1: lease)"},
+                       {"name", "0 gated, 1 open, 2 leased"},
                        {"pid", id},
                        {"ts", us(d.at)},
-                       {"args", {{"us", lease ? -1.0 : static_cast<double>(d.window_us)}}}});
+                       {"args", {{"allowed", allowed}}}});
   }
 
   const Timeline& timeline_;

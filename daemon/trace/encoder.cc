@@ -75,7 +75,6 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       f32(b.slowdown_max.mean);
       f32(b.slowdown_max.p99);
       channel_max(b.channel_max);
-      varint(b.window_max_us);
       u8(static_cast<uint8_t>(flags | (b.fail_closed ? 1 : 0) | (b.gates ? 4 : 0)));
       u8(b.priority);
       varint(b.sm_set.bits());
@@ -124,7 +123,7 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       const bool at_gate =
           b.thread >= core::kTicketThreads || b.admission == core::Admission::kGated;
       varint(b.stream_seq);
-      for (const uint32_t value : {b.kernel, b.epoch, b.ask_seq}) varint(value);
+      for (const uint32_t value : {b.kernel, b.ask_seq}) varint(value);
       varint(b.stream);
       varint(b.thread);
       u8(static_cast<uint8_t>((at_gate ? 0x80u : 0u) | (b.unmovable ? 0x40u : 0u) |
@@ -158,7 +157,6 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       f32(e.terms.slowdown_max.mean);
       f32(e.terms.slowdown_max.p99);
       channel_max(e.terms.channel_max);
-      varint(e.terms.window_max_us);
       u8(e.terms.priority);
       break;
     case EventKind::kStops:
@@ -185,15 +183,13 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       zigzag(d.launch_priority);
       varint(d.sm_set.bits());
       varint(d.credit_us);
-      varint(d.epoch);
       break;
     case core::DecisionKind::kWindow:
       u8(static_cast<uint8_t>(d.decider));
-      u8(static_cast<uint8_t>(d.managed + (d.gates_wanted ? 2 : 0) + (d.kernels_ask ? 4 : 0) +
+      u8(static_cast<uint8_t>(d.managed + (d.gates_soon ? 2 : 0) + (d.kernels_ask ? 4 : 0) +
                               (d.gates_inside ? 8 : 0)));
       zigzag(d.launch_priority);
-      varint(d.window_us);
-      varint(d.epoch);
+      u8(static_cast<uint8_t>(d.allowed));
       varint(d.sm_set.bits());
       varint(ipc::pack_ring(d.ring));
       varint(d.sizes.bits());
@@ -205,7 +201,6 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       u8(static_cast<uint8_t>(d.size.get()));
       u8(d.raised ? 1 : 0);
       zigzag(d.raised ? d.launch_priority : 0);
-      varint(0);  // sizes inside a graph, once
       break;
     case core::DecisionKind::kStop:
       u8(d.off ? 1 : 0);
@@ -224,8 +219,6 @@ std::span<const std::byte> Encoder::device(const core::Config& c, core::TimeNs a
       {"switch_us", c.switch_us},
       {"stops_per_s", c.stops_per_s},
       {"idle_us", c.idle_us},
-      {"window_low_us", c.window_low_us},
-      {"window_alone_us", c.window_alone_us},
       {"alone", c.alone},
       {"starvation_us", c.starvation_us},
       {"dispatch_max", c.dispatch_max},

@@ -1,4 +1,4 @@
-// How well the core predicts: plays a trace's events to a fresh core, under the built-in's windows,
+// How well the core predicts: plays a trace's events to a fresh core, under the built-in,
 // and sets each of its predictions against what the trace then shows, before the core is told of
 // it. The core learns from nothing but the events, so that every figure is of something that it had
 // not seen ("prequential": Dawid, "Statistical theory: the prequential approach", 1984).

@@ -109,7 +109,6 @@ void read_attached(Fields& in, EventRecord& out) {
   b.slo_ms = in.f32();
   b.slowdown_max = read_slowdown_max(in);
   b.channel_max = read_channel_max(in);
-  b.window_max_us = in.number<uint32_t>();
   const uint8_t flags = in.u8(7);
   b.fail_closed = (flags & 1) != 0;
   b.gates = (flags & 4) != 0;
@@ -181,7 +180,7 @@ void read_event(Fields& in, EventRecord& out) {
     case EventKind::kRecalled: {
       core::LaunchBody& b = e.launch = {};
       b.stream_seq = in.varint();
-      for (uint32_t* value : {&b.kernel, &b.epoch, &b.ask_seq}) *value = in.number<uint32_t>();
+      for (uint32_t* value : {&b.kernel, &b.ask_seq}) *value = in.number<uint32_t>();
       b.stream = in.number<uint16_t>();
       b.thread = in.number<uint16_t>();
       const uint8_t flags = in.u8();
@@ -217,7 +216,6 @@ void read_event(Fields& in, EventRecord& out) {
       e.terms.slo_ms = in.f32();
       e.terms.slowdown_max = read_slowdown_max(in);
       e.terms.channel_max = read_channel_max(in);
-      e.terms.window_max_us = in.number<uint32_t>();
       e.terms.priority = in.u8(core::kPriorityLowest);
       return;
     case EventKind::kStops:
@@ -242,18 +240,16 @@ void read_decision(Fields& in, Decision& d) {
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.sm_set = core::SmSet(in.number<uint32_t>());
       d.credit_us = in.number<uint32_t>();
-      d.epoch = in.number<uint32_t>();
       return;
     case DecisionKind::kWindow:
       d.decider = static_cast<core::Decider>(in.u8(3));
       d.managed = in.u8(15);
-      d.gates_wanted = (d.managed & 2) != 0;
+      d.gates_soon = (d.managed & 2) != 0;
       d.kernels_ask = (d.managed & 4) != 0;
       d.gates_inside = (d.managed & 8) != 0;
       d.managed &= 1;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      d.window_us = in.number<uint32_t>();
-      d.epoch = in.number<uint32_t>();
+      d.allowed = static_cast<core::Allowance>(in.u8(2));
       d.sm_set = core::SmSet(in.number<uint32_t>());
       d.ring = ipc::unpack_ring(in.number<uint32_t>());
       d.sizes = core::SetSizes(in.number<uint32_t>());
@@ -265,7 +261,6 @@ void read_decision(Fields& in, Decision& d) {
       d.size = core::GroupCount(in.u8(core::kSmGroups));
       d.raised = in.u8(1) != 0;
       d.launch_priority = static_cast<int8_t>(in.zigzag());
-      in.number<uint64_t>();  // sizes inside a graph, once
       return;
     case DecisionKind::kStop:
       d.off = in.u8(1) != 0;
@@ -281,8 +276,6 @@ core::Config config_of(const json& j, uint8_t device) {
   c.mps = j.value("mps", c.mps);
   c.switch_us = j.value("switch_us", c.switch_us);
   c.idle_us = j.value("idle_us", c.idle_us);
-  c.window_low_us = j.value("window_low_us", c.window_low_us);
-  c.window_alone_us = j.value("window_alone_us", c.window_alone_us);
   c.alone = j.value("alone", c.alone);
   c.stops_per_s = j.value("stops_per_s", c.stops_per_s);
   c.starvation_us = j.value("starvation_us", c.starvation_us);

@@ -112,10 +112,8 @@ class Replay {
     ++out.events;
     out.introduced += record.introduced && e.kind == core::EventKind::kAttached ? 1 : 0;
     if (e.kind == core::EventKind::kRow) out.in_rows += e.untold.launches;
-    const bool windowed =
-        e.kind == core::EventKind::kPosted && (e.launch.admission == core::Admission::kLease ||
-                                               e.launch.admission == core::Admission::kWindow);
-    out.windowed += windowed ? 1 : 0;
+    const bool posted = e.kind == core::EventKind::kPosted;
+    out.leased += posted && e.launch.admission == core::Admission::kLease ? 1 : 0;
     if (record.introduced) return;
     if (last_ / kSliceNs != e.at / kSliceNs) note_slice();
     last_ = e.at;

@@ -23,7 +23,7 @@ struct Replayed {
   bool exact = true;       // the trace is complete: clients came after it began, nothing was lost
   // What it is not complete in, and what the candidate was not asked about.
   uint64_t introduced = 0, lost = 0;  // clients that were there before; records that are missing
-  uint64_t windowed = 0;              // launches by lease or window, which nobody is asked about
+  uint64_t leased = 0;                // launches that nobody is asked about
   uint64_t in_rows = 0;               // of those, without a record of their own
 };
 

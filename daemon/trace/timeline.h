@@ -74,8 +74,8 @@ struct Timeline {
 Result<Timeline> read_timeline(Reader& reader);
 
 // The events of Chrome's trace format, which Perfetto shows: a process per client with a track per
-// stream, its waits for grants, gaps and synchronizing calls, decisions as instants, windows as
-// counters. Times are microseconds from the trace's beginning.
+// stream, its waits for grants, gaps and synchronizing calls, decisions as instants, allowances
+// as counters. Times are microseconds from the trace's beginning.
 nlohmann::json chrome_trace(const Timeline& timeline);
 
 }  // namespace heddle::trace

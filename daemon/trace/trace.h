@@ -12,30 +12,29 @@
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
 //   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
-//                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 window_max_us flags:u8
-//                priority:u8 sm_set groups, of each its sms, made_sets name:text label:text
+//                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 flags:u8 priority:u8
+//                sm_set groups, of each its sms, made_sets name:text label:text
 //                flags: bit 0 fail_closed, bit 1 introduced, bit 2 gates
 //   kDetached, kTick, kGatesLeft  client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kStops       client able off:u8 took_us:f32
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kTerms       client share:f32 slo_ms:f32 slowdown_max:f32 slowdown_p99_max:f32 issue_max:f32
-//                l2_max:f32 dram_max:f32 window_max_us priority:u8
+//                l2_max:f32 dram_max:f32 priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text metrics     flags: bit 1 introduced
 //   kNodes       client graph others, how many; of each kernel count
 //   kProfile     client kernel_id:u64, then of its duration, gap while launching and gap after a
 //                synchronize each: mean_us:f32 p50_us:f32 p90_us:f32 count; before:u64 metrics
 //                metrics: how many; of each its place in ipc/kernel_facts.h and its value:f64
-//   kPosted, kAsked, kWithdrawn, kRecalled  client stream_seq kernel epoch ask_seq stream thread
+//   kPosted, kAsked, kWithdrawn, kRecalled  client stream_seq kernel ask_seq stream thread
 //                flags:u8               unmovable x 64 + kind x 16 + admission; + 128 at a gate:
 //                may_follow unit_us:f32
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
-//   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us epoch
-//   kWindow      client decider:u8 managed:u8 launch_priority:signed window_us epoch sm_set ring
-//                sizes                  managed: 2 more if gates are wanted
+//   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us
+//   kWindow      client decider:u8 managed:u8 launch_priority:signed allowed:u8 sm_set ring
+//                sizes                  managed: + 2 gates_soon, + 4 kernels_ask, + 8 gates_inside
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
-//                0: sizes inside a graph, until they went
 //   kStop        client off:u8 slice_us
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
@@ -60,7 +59,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 15;
+inline constexpr uint16_t kVersion = 16;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -11,7 +11,7 @@ local function top(g)
   return best
 end
 
--- Gates all from `q` on for so long. In a long pause of those above they would have a window.
+-- Gates all from `q` on for so long. In a long pause of those above they would go as they like.
 local function gate(g, q, for_us)
   for c in g:clients() do
     if c.priority >= q then c:gate(for_us) end

@@ -79,7 +79,7 @@
 ---@field slo_ms number # by its rule, else 0
 ---@field slowdown_max number # promised by its rule, else 0
 ---@field slowdown_p99_max number # the same of all its runs but one in a hundred
----@field window_us number # `math.huge`: leased
+---@field gated boolean # its launches wait until they are let go
 ---@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
 ---@field queued integer # 1: its oldest held launch waits
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
@@ -88,8 +88,7 @@
 ---@field work_us number # predicted µs of those, each as alone on all SMs; take differences
 ---@field active boolean # it has work, or had some within `idle_us`
 ---@field profiled boolean # its task's measurement is over
----@field lease fun(self: Client, for_us) # changes its window at once, as `LEASE`; with `for_us` for so long, a second at most
----@field window fun(self: Client, us, for_us) # the same as `WINDOW, us`; with `for_us` it has at least that, for so long; 0: none
+---@field lease fun(self: Client, for_us) # as `LEASE`, at once; with `for_us` for so long, a second at most
 ---@field gate fun(self: Client, for_us) # the same as `GATE`, for good or for so long
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
 ---@field stopped_us number # µs in all that what ran of it was stopped
@@ -126,11 +125,9 @@
 ---@field l2 number # L2 bandwidth
 ---@field dram number # DRAM bandwidth
 
----@type Verdict # The client launches without asking.
+---@type Verdict # The client launches without a ticket.
 LEASE = nil
----@type Verdict # It may have so many µs of predicted work outstanding.
-WINDOW = nil
----@type Verdict # It asks for each launch.
+---@type Verdict # Its oldest held launch asks.
 GATE = nil
 ---@type Verdict # It is unmanaged; held back if its rule says fail = "closed".
 REFUSE = nil

@@ -25,7 +25,7 @@ test("priority buys nothing", function(t)
   s:launch { client = "low", us = 300 }
   s:launch { client = "high", us = 100, at = 50 }
   s:at(100):expect { running = "low", waiting = { "high", "low" } }
-  t.eq(s:window("high"), GATE, "window of high")
+  t.eq(s:allowed("high"), GATE, "allowed to high")
   s:run(2000)
   t.eq(order(s), "low low high", "order")
 end)

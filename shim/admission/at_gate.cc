@@ -26,7 +26,6 @@ constexpr int64_t kPollNs = 20'000;
 constexpr int64_t kFirstPollNs = 4'000;
 constexpr int64_t kNapBusyNs = 60'000;
 constexpr int64_t kNapIdleNs = 2'000'000;
-constexpr int64_t kWindowNapNs = 200'000;  // nobody wakes who waits for room
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
 // A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
@@ -76,10 +75,9 @@ void await_release(Inside& in, int device) {
 // Where the daemon has nothing to choose but when, and the driver nothing to load first.
 bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
-  gates_wanted_ = wanted(gates, stream_->device);
-  if ((gates_wanted_ & ipc::kKernelsAsk) != 0 && !is_long_graph()) return false;
+  wanted_ = wanted(gates, stream_->device);
+  if ((wanted_ & ipc::kKernelsAsk) != 0 && !is_long_graph()) return false;
   if (!gates.on_gpu || gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
-      (window_us_ != ipc::kWindowGate && (gates_wanted_ & ipc::kGatesWanted) == 0) ||
       !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.raised) ||
       kernel_.index >= ipc::kKernels || !stream_->markable.load(std::memory_order_relaxed) ||
       stream_->detoured.load(std::memory_order_relaxed) || (graph_ && shares_events())) {
@@ -103,7 +101,6 @@ bool Turn::stand_at_gate(const Launch& launch) {
     const uint32_t ticket = put_gate(gates, *stream_, ref_);
     if (ticket == 0) return drop_twin(launch), false;
     unit = {stream_, ticket, 0, at_ns_};
-    in_.thread().room_us = 0;  // what it knows of its window's room is without these
   }
   add_to_unit(gates, stream_->device, unit, predicted_us_);
   ask_seq_ = unit.ticket;
@@ -154,11 +151,10 @@ void Turn::post_gated(ipc::RecordFields fields) {
 // As at a gate, but it is the thread that waits; and the daemon says where the launch runs.
 void Turn::wait_at_ticket(const Launch& launch) {
   GateBook& gates = *in_.session().gates;
-  // What runs before this launch is what the daemon waits to hear about.
-  place_marker(in_, *stream_, ref_);
   in_.thread().unit = {};
-  if (reach_.seq == 0) take_number();
+  if (seq_ == 0) take_number();
   telling.stop();
+  if (must_wait(gates)) place_marker(in_, *stream_, ref_);
   while (must_wait(gates) && !await_room(gates)) {
     if (!fails_closed() || in_.session().detached.load(std::memory_order_relaxed)) break;
   }
@@ -169,6 +165,8 @@ void Turn::wait_at_ticket(const Launch& launch) {
   fields.unmovable = !can_move(launch);
   post_gated(fields);
   HEDDLE_FAULT_POINT("ticket: told");
+  // What runs before this launch is what the daemon waits to hear about.
+  place_marker(in_, *stream_, ref_);
   const Admission admission = await_ticket();
   // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
   // the time: that one may be waiting for this very launch, so that its stream is not held until
@@ -229,26 +227,6 @@ Admission Turn::await_ticket() {
       ipc::futex_wait(&grant.granted, seen, std::min(nap, at_ns_ + bound_ns - now));
     });
   }
-}
-
-// A finite window that is used up: until there is room in it, or it is another.
-Admission Turn::await_window(const Launch& launch) {
-  place_marker(in_, *stream_, ref_);
-  const bool closed = fails_closed();
-  const int64_t until = closed ? kForeverNs : now_ns() + starvation_ns(in_.control());
-  Admission admission = Admission::ASK;
-  while (admission == Admission::ASK && window_us_ != ipc::kWindowGate) {
-    const int64_t now = now_ns();
-    if (now >= until) return Admission::SELF_STARVED;
-    if (in_.session().detached.load(std::memory_order_relaxed) || is_stale(in_.control(), now)) {
-      return closed ? Admission::ASK : Admission::SELF_STALE;
-    }
-    const int64_t nap = poll_all(in_) ? kPollNs : kWindowNapNs;
-    const ipc::GrantSlot& slot = in_.grant();
-    ipc::futex_wait(&slot.granted, slot.granted.load(std::memory_order_relaxed), nap);
-    admission = decide(launch);
-  }
-  return admission;
 }
 
 }  // namespace heddle::shim

@@ -14,9 +14,6 @@ namespace {
 
 using wire::Admission;
 
-// A windowed client marks its work this many times a window.
-constexpr int64_t kMarksPerWindow = 4;
-
 // How often a fail-closed launch looks for a daemon.
 constexpr int64_t kAwaitNs = 5'000'000;
 
@@ -75,7 +72,7 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
   const uint32_t count = ++in_.thread().launches;
   // Gates inside may close in between.
   if ((wants_measure(count) || is_timed(count)) && !quiet_ && twin_.gates == 0) [[unlikely]] {
-    pair_ = begin_pair(in_, *stream_, target(), reach_, kernel_.index);
+    pair_ = begin_pair(in_, *stream_, target(), seq_, kernel_.index);
   }
   // Where it cannot be remembered that the driver refuses it, it is not tried.
   if (priority_ != 0 &&
@@ -152,7 +149,7 @@ void Turn::priority_refused() {
 // The launch goes as it is, unmanaged.
 void Turn::give_up() {
   // It may have a number, under a daemon that went away.
-  if (reach_.seq != 0) in_.thread().in_hand.store(0, std::memory_order_release);
+  if (seq_ != 0) in_.thread().in_hand.store(0, std::memory_order_release);
   stream_ = nullptr;
   in_.leave();
 }
@@ -166,9 +163,7 @@ bool Turn::wants_measure(uint32_t count) const {
 }
 
 void Turn::admit(const Launch& launch) {
-  Admission admission = decide(launch);
-  if (admission == Admission::ASK && window_us_ != ipc::kWindowGate) [[unlikely]]
-    admission = await_window(launch);
+  const Admission admission = decide(launch);
   if (admission == Admission::ASK) [[unlikely]] {
     wait_at_ticket(launch);
     if (in_) go_from_ticket(launch);
@@ -188,9 +183,7 @@ void Turn::admit(const Launch& launch) {
     special_ = ipc::unpack_special(hint.special.load(std::memory_order_relaxed));
   }
   if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
-  const uint64_t word = control.windows[stream_->device].word.load(std::memory_order_acquire);
-  window_us_ = ipc::window_us(word);
-  epoch_ = ipc::window_epoch(word);
+  leased_ = control.windows[stream_->device].leased.load(std::memory_order_acquire) != 0;
   sm_set_ = sized_set(launch);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
@@ -200,12 +193,12 @@ void Turn::admit(const Launch& launch) {
     return exempt();
   }
   if (control.header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
-  // A window is the word of a daemon that lives.
+  // A lease is the word of a daemon that lives.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
     return Admission::ASK;
   }
-  if (window_us_ == ipc::kWindowLease) [[likely]] {
+  if (leased_) [[likely]] {
     if (control.header.unobserved.load(std::memory_order_relaxed) != 0) {
       if (!special_.changes()) remember_harmless(launch.handle);
     }
@@ -216,12 +209,10 @@ void Turn::admit(const Launch& launch) {
     return Admission::LEASE;
   }
   if (stream_->signals.load(std::memory_order_relaxed) || is_spared(*stream_)) return exempt();
-  // It can be recalled: before a window, whose launches cannot.
   if (stand_at_gate(launch)) return Admission::GATED;
-  if (window_us_ != ipc::kWindowGate && (fits_window(window_us_) || in_free_stream())) {
-    return Admission::WINDOW;
-  }
-  return Admission::ASK;
+  // A ticket would go at once.
+  goes_freely_ = !fails_closed() && gates_stand_open(*in_.session().gates, stream_->device);
+  return goes_freely_ ? Admission::LEASE : Admission::ASK;
 }
 
 // Where the launch runs unless the daemon says otherwise.
@@ -232,51 +223,15 @@ ipc::SmSet Turn::sized_set(const Launch& launch) const {
   return size_set(stream_->device, special_.size, window, all);
 }
 
-// Adds up what the streams have outstanding. A thread that launches alone knows how much it has
-// added since; what ended meanwhile it learns when that is used up.
-bool Turn::fits_window(uint32_t window_us) {
-  ThreadSlot& thread = in_.thread();
-  const uint32_t claim = claim_if_alone(thread);
-  const bool known = claim != 0 && thread.room_claim == claim && thread.room_epoch == epoch_ &&
-                     thread.room_device == stream_->device;
-  if (!known || thread.room_us <= 0) {
-    const auto window = static_cast<float>(window_us);
-    thread.room_us = window - outstanding_us(stream_->device);
-    if (thread.room_us <= 0) {
-      poll_all(in_);
-      thread.room_us = window - outstanding_us(stream_->device);
-    }
-    thread.room_claim = claim;
-    thread.room_epoch = epoch_;
-    thread.room_device = stream_->device;
-  }
-  if (thread.room_us <= 0) return false;
-  thread.room_us -= predicted_us_;
-  return true;
-}
-
-// A window bounds what is queued, not what runs side by side. Asked once it is used up, and all
-// that is known to be done was looked at.
-bool Turn::in_free_stream() {
-  const auto& window = in_.control().windows[stream_->device];
-  const uint32_t most = window.free_streams.load(std::memory_order_relaxed);
-  if (most == 0 || outstanding_ns(*stream_) > 0) return false;
-  uint32_t busy = 0;
-  for_each_active([&](const StreamSlot& slot) {
-    busy += slot.device == stream_->device && outstanding_ns(slot) > 0;
-  });
-  return busy < most;
-}
-
 void Turn::take_number() {
   before_ = stream_->kernel.load(std::memory_order_relaxed);
-  reach_ = shim::take_number(in_.thread(), *stream_, kernel_.index, predicted_us_);
+  seq_ = shim::take_number(in_.thread(), *stream_, kernel_.index);
 }
 
 ipc::RecordFields Turn::record(Admission admission) {
   if (admission != Admission::GATED) at_ns_ = now_ns();
   ipc::RecordFields fields;
-  fill_record(fields, *stream_, reach_.seq, kernel_.index, epoch_, at_ns_);
+  fill_record(fields, *stream_, seq_, kernel_.index, at_ns_);
   if (graph_) fields.kind = wire::Kind::GRAPH;
   fields.ask_seq = ask_seq_;
   fields.admission = admission;
@@ -292,8 +247,8 @@ ipc::RecordFields Turn::record(Admission admission) {
 }
 
 [[gnu::hot]] void Turn::post(Admission admission, const Launch& launch) {
-  if (admission == Admission::LEASE || admission == Admission::WINDOW || gated_) take_priority();
-  if (reach_.seq == 0) take_number();
+  if (admission == Admission::LEASE || gated_) take_priority();
+  if (seq_ == 0) take_number();
   place(launch);
   ipc::RecordFields fields = record(admission);
   if ((sm_set_.bits() | special_.size.get()) != 0) [[unlikely]]
@@ -313,7 +268,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   in_.count(admission);
 }
 
-// Asks for no room, and takes it all the same. Others may wait for it, and for what is before it:
+// Has no ticket, and goes all the same. Others may wait for it, and for what is before it:
 // of a collective that has its turn first; what waits for a signal may be what keeps it from that.
 Admission Turn::exempt() {
   GateBook& gates = *in_.session().gates;
@@ -321,7 +276,6 @@ Admission Turn::exempt() {
   if (behind_gate) put_last_word(*stream_, ref_, end_unit(gates, *stream_, in_.thread().unit));
   if (quiet_) await_release(in_, stream_->device);
   if (quiet_ || behind_gate || stream_->signals.load()) let_posted_go(gates);
-  in_.thread().room_us -= predicted_us_;
   return Admission::SELF_EXEMPT;
 }
 
@@ -348,12 +302,12 @@ void Turn::go_from_ticket(const Launch& launch) {
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
     // At a gate it counts until its unit is over: the daemon may not have heard of it yet.
-    if (!gated_) in_.post(failure_of(*stream_, record(Admission::LEASE), predicted_us_), true);
+    if (!gated_) in_.post(failure_of(record(Admission::LEASE)), true);
     return result;
   }
   if (twin() != nullptr) in_.count_twin_launch();
   const bool contended = in_.contended();
-  const bool free = (window_us_ == ipc::kWindowLease || gated_) && !contended;
+  const bool free = (leased_ || gated_ || goes_freely_) && !contended;
   if (!free && !quiet_ && !timed && wants_marker()) place_marker(in_, *stream_, ref_);
   stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   if (contended && has_markers(*stream_)) watch_soon();
@@ -387,20 +341,15 @@ bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t
   return queue_end - at_ns >= kWorthNs && paused.has(kernel);
 }
 
-// While somebody less important waits, or it may itself have to wait.
+// While somebody less important waits, or it may itself have to wait. Who has gates on the GPU
+// tells by them what is over, but for the launches that cannot stand there.
 bool Turn::wants_marker() {
-  if (window_us_ == ipc::kWindowLease || gated_) {
-    return worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
-  }
-  if (window_us_ == ipc::kWindowGate) return true;
-  return (stream_->posted_ns.load(std::memory_order_relaxed) -
-          stream_->marked_ns.load(std::memory_order_relaxed)) *
-             kMarksPerWindow >=
-         int64_t{window_us_} * 1'000;
+  const bool by_gates = in_.session().gates->on_gpu && (wanted_ & ipc::kKernelsAsk) == 0;
+  return !(leased_ || gated_ || (goes_freely_ && !by_gates)) ||
+         worth_marking(*stream_, before_, kernel_.index, at_ns_, predicted_us_);
 }
 
-ipc::RecordFields failure_of(StreamSlot& stream, ipc::RecordFields record, float predicted_us) {
-  stream.posted_ns.fetch_sub(static_cast<int64_t>(predicted_us * 1e3f), std::memory_order_relaxed);
+ipc::RecordFields failure_of(ipc::RecordFields record) {
   record.at_ns = static_cast<uint64_t>(now_ns());
   record.kind = wire::Kind::COMPLETION;
   record.evidence = wire::Evidence::FAILED;

@@ -92,8 +92,6 @@ class Turn {
   bool await_daemon(const Launch& launch);
   void give_up();
   wire::Admission decide(const Launch& launch);
-  bool fits_window(uint32_t window_us);
-  bool in_free_stream();
   bool may_move(const Launch& launch) const;
   bool can_move(const Launch& launch) const;  // may, and would now
   bool may_stand_at_gate(const Launch& launch);
@@ -108,7 +106,6 @@ class Turn {
   void post(wire::Admission admission, const Launch& launch);
   wire::Admission exempt();
   void admit(const Launch& launch);
-  wire::Admission await_window(const Launch& launch);
   void wait_at_ticket(const Launch& launch);
   void go_from_ticket(const Launch& launch);
   uint32_t slot_key() const;
@@ -131,11 +128,12 @@ class Turn {
   const bool graph_;
   bool quiet_ = false;
   bool gated_ = false, begins_unit_ = false;
-  uint32_t gates_wanted_ = 0;   // by the daemon: kGatesWanted and its like
+  bool goes_freely_ = false;    // without a lease: the gates stand open
+  uint32_t wanted_ = 0;         // by the daemon: kGatesInside and its like
   bool stands_inside_ = false;  // as a twin with gates, or whole for want of a place for them
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
-  Reach reach_{};
+  uint64_t seq_ = 0;
   uint32_t ask_seq_ = 0;  // its ticket
   int priority_ = 0;
   ipc::SmSet sm_set_;
@@ -146,8 +144,7 @@ class Turn {
   // What follows is set when the launch has its admission.
   KernelRef kernel_;
   float predicted_us_;
-  uint32_t epoch_;
-  uint32_t window_us_;
+  bool leased_;
   uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
   int64_t at_ns_;
 };

@@ -2,6 +2,7 @@
 #include "ipc/gate_sizes.h"
 #include "shim/admission/gate.h"
 #include "shim/gate/opener.h"
+#include "shim/gate/unit.h"
 #include "shim/sm/graph_gates.h"
 
 namespace heddle::shim {
@@ -15,7 +16,7 @@ void Turn::choose_twin(const Launch& launch) {
   if ((!sm_set_.empty() || priority_ != 0) && has_lanes(*stream_)) {
     twin_ = twin_of(exec, stream_->device, {sm_set_, priority_});
   } else if (gates.on_gpu && !gates.left.load(std::memory_order_relaxed) &&
-             window_us_ != ipc::kWindowLease && is_long_graph()) {
+             (wanted(gates, stream_->device) & ipc::kGatesSoon) != 0 && is_long_graph()) {
     want_twin(exec, stream_->device, gates_inside());
   }
 }
@@ -31,7 +32,7 @@ void Turn::twin_refused(CUgraphExec exec) {
 // A long graph beside somebody else is launched as a twin with gates inside, or whole if it has no
 // place for any. Until that is known its thread waits.
 bool Turn::choose_gates_inside(const Launch& launch) {
-  stands_inside_ = (gates_wanted_ & ipc::kGatesInside) != 0 && is_long_graph();
+  stands_inside_ = (wanted_ & ipc::kGatesInside) != 0 && is_long_graph();
   if (!stands_inside_) return true;
   const auto twin = twin_at_gate(static_cast<CUgraphExec>(launch.handle), *stream_, gates_inside());
   twin_ = twin.value_or(Twin{});

@@ -18,15 +18,15 @@ namespace heddle::shim {
   const ipc::ControlMemory& control = in_.control();
   const ipc::DeviceWindow& window = control.windows[stream->device];
   const ipc::KernelHint& hint = in_.hints(stream->device).kernels[kernel.index];
-  const uint64_t word = window.word.load(std::memory_order_acquire);
+  const bool leased = window.leased.load(std::memory_order_acquire) != 0;
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   // What a Turn sees to.
   const uint32_t more = get(window.sm_set) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
                         get(hint.special) | kernel.exempt;
   predicted_us_ = get(hint.predicted_us);
-  if (ipc::window_us(word) != ipc::kWindowLease || more != 0 || !(predicted_us_ > 0) ||
-      is_timed(thread.launches + 1) || (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {
+  if (!leased || more != 0 || !(predicted_us_ > 0) || is_timed(thread.launches + 1) ||
+      (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {
     return false;
   }
 
@@ -35,12 +35,11 @@ namespace heddle::shim {
   stream_ = stream;
   kernel_ = kernel.index;
   before_ = get(stream->kernel);
-  epoch_ = ipc::window_epoch(word);
   ++thread.launches;
-  seq_ = take_number(thread, *stream, kernel_, predicted_us_).seq;
+  seq_ = take_number(thread, *stream, kernel_);
   at_ns_ = now_ns();
   in_.post_silently([&](ipc::RecordFields& record) {
-    fill_record(record, *stream, seq_, kernel_, epoch_, at_ns_);
+    fill_record(record, *stream, seq_, kernel_, at_ns_);
     tell_launch(in_, before_, record);
   });
   in_.count(wire::Admission::LEASE);

@@ -48,7 +48,6 @@ class Leased {
   uint64_t seq_;
   uint32_t kernel_;
   uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
-  uint32_t epoch_;
   float predicted_us_;
   int priority_;
 };
@@ -64,8 +63,8 @@ class Leased {
     stream_->launched_ns.store(at_ns_, std::memory_order_relaxed);
   } else {
     ipc::RecordFields record;
-    fill_record(record, *stream_, seq_, kernel_, epoch_, at_ns_);
-    in_.post(failure_of(*stream_, record, predicted_us_), true);
+    fill_record(record, *stream_, seq_, kernel_, at_ns_);
+    in_.post(failure_of(record), true);
   }
   return result;
 }

@@ -9,38 +9,30 @@
 
 namespace heddle::shim {
 
-// The stream's next number, for a launch that is predicted to take so long.
-[[gnu::always_inline]] inline Reach take_number(ThreadSlot& thread, StreamSlot& stream,
-                                                uint32_t kernel, float predicted_us) {
-  const auto predicted_ns = static_cast<int64_t>(predicted_us * 1e3f);
+// The stream's next number.
+[[gnu::always_inline]] inline uint64_t take_number(ThreadSlot& thread, StreamSlot& stream,
+                                                   uint32_t kernel) {
   const uint64_t next = stream.posted.load(std::memory_order_relaxed) + 1;
   // In hand before it has a number: whoever reads a larger one then sees it (reach_of).
-  thread.in_hand_ns.store(predicted_ns, std::memory_order_relaxed);
   thread.in_hand.store(uint64_t{stream.index} << ThreadSlot::kStreamShift | next,
                        std::memory_order_relaxed);
-  Reach reach;
-  reach.seq = stream.posted.fetch_add(1, std::memory_order_seq_cst) + 1;
-  // Plain, not locked: two threads that race on one stream lose a prediction, no more.
-  reach.posted_ns = stream.posted_ns.load(std::memory_order_relaxed) + predicted_ns;
-  stream.posted_ns.store(reach.posted_ns, std::memory_order_relaxed);
+  const uint64_t seq = stream.posted.fetch_add(1, std::memory_order_seq_cst) + 1;
   stream.kernel.store(kernel + 1, std::memory_order_relaxed);
   set_active(stream);
-  return reach;
+  return seq;
 }
 
 // `fields` as by default.
 [[gnu::always_inline]] inline void fill_record(ipc::RecordFields& fields, const StreamSlot& stream,
-                                               uint64_t seq, uint32_t kernel, uint32_t epoch,
-                                               int64_t at_ns) {
+                                               uint64_t seq, uint32_t kernel, int64_t at_ns) {
   fields.at_ns = static_cast<uint64_t>(at_ns);
   fields.stream_seq = seq;
   fields.kernel = kernel;
   fields.stream = stream.index;
-  fields.epoch = epoch;
   fields.device = static_cast<uint8_t>(stream.device);
 }
 
 // The driver refused the launch of this record: nothing of it is outstanding. What then is posted.
-ipc::RecordFields failure_of(StreamSlot& stream, ipc::RecordFields record, float predicted_us);
+ipc::RecordFields failure_of(ipc::RecordFields record);
 
 }  // namespace heddle::shim

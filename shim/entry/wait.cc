@@ -67,8 +67,8 @@ class Wait {
     blocked_.end();
     Inside in;
     if (!in) return result;
-    const Reach reach =
-        result == CUDA_SUCCESS ? reach_ : Reach{slot_->done.load(std::memory_order_relaxed), 0};
+    const uint64_t reach =
+        result == CUDA_SUCCESS ? reach_ : slot_->done.load(std::memory_order_relaxed);
     complete(in, *slot_, reach, wire::Evidence::SYNCHRONIZED, true);
     return result;
   }
@@ -77,19 +77,19 @@ class Wait {
   void begin(Inside& in, StreamSlot& slot) {
     if (!has_device(slot)) return;
     slot_ = &slot;
-    ipc::RecordFields record = wait_record(slot.index, slot.device, reach_.seq);
+    ipc::RecordFields record = wait_record(slot.index, slot.device, reach_);
     tell_wait(in, record);
     blocked_.begin(in);
     in.post(record);
   }
 
   StreamSlot* slot_ = nullptr;
-  Reach reach_{};
+  uint64_t reach_ = 0;
   Blocked blocked_;
 };
 
 // A call that asked and found the work done.
-CUresult queried(CUresult result, StreamSlot* slot, Reach reach) {
+CUresult queried(CUresult result, StreamSlot* slot, uint64_t reach) {
   if (result != CUDA_SUCCESS || slot == nullptr || !has_device(*slot)) return result;
   Inside in;
   if (in) complete(in, *slot, reach, wire::Evidence::SYNCHRONIZED, false);
@@ -100,7 +100,7 @@ CUresult queried(CUresult result, StreamSlot* slot, Reach reach) {
 template <class Real>
 CUresult query_stream(StreamRef stream, Real&& real) {
   StreamSlot* slot = nullptr;
-  Reach reach{};
+  uint64_t reach = 0;
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
@@ -110,8 +110,7 @@ CUresult query_stream(StreamRef stream, Real&& real) {
 
 // A wait ends in any case, with nothing new.
 void end_wait(Inside& in, StreamSlot& slot) {
-  const Reach nothing{slot.done.load(std::memory_order_relaxed), 0};
-  complete(in, slot, nothing, wire::Evidence::SYNCHRONIZED, true);
+  complete(in, slot, slot.done.load(std::memory_order_relaxed), wire::Evidence::SYNCHRONIZED, true);
 }
 
 // All streams of a context. One record says that the device drains; each stream reports its own.
@@ -119,7 +118,7 @@ template <class Real>
 CUresult synchronize_context(CUcontext context, Real&& real) {
   struct Seen {
     StreamSlot* slot;
-    Reach reach;
+    uint64_t reach;
   };
   constexpr size_t kSeen = 32;  // the rest is reported by a later call
   Seen seen[kSeen];
@@ -157,8 +156,7 @@ template <class Real>
 CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   event_forgotten(event);
   StreamSlot* slot = nullptr;
-  Reach reach{};
-  uint64_t ended = 0;
+  uint64_t reach = 0, ended = 0;
   if (Inside in; in && !anything_captures()) {
     slot = known_stream(in.thread(), stream);
     if (slot != nullptr) reach = reach_of(*slot);
@@ -174,7 +172,7 @@ CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   const CUresult result = real();
   if (result == CUDA_SUCCESS && slot != nullptr) {
     put_last_word(*slot, stream, ended);
-    event_recorded(event, *slot, reach.seq, reach.posted_ns);
+    event_recorded(event, *slot, reach);
   }
   return result;
 }
@@ -232,7 +230,7 @@ CUresult cuStreamQuery_ptsz(CUstream stream) noexcept {
   return query_stream({stream, true}, HEDDLE_REAL(cuStreamQuery_ptsz));
 }
 CUresult cuEventQuery(CUevent event) noexcept {
-  Reach reach{};
+  uint64_t reach = 0;
   StreamSlot* slot = event_reach(event, reach);
   return queried(HEDDLE_REAL(cuEventQuery)(event), slot, reach);
 }

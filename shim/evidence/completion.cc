@@ -117,17 +117,15 @@ void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
       in.post(fields, true);
       note_duration(fields.duration_us);
       raise(slot.done, pair->seq);
-      raise(slot.done_ns, pair->posted_ns);
     }
     pair->state.store(Pair::kFree, std::memory_order_release);
     slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
   }
 }
 
-void advance(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
-  const bool news = raise(slot.done, reach.seq);
-  raise(slot.done_ns, reach.posted_ns);
-  if (news || always) in.post(completion_of(slot, reach.seq, evidence), true);
+void advance(Inside& in, StreamSlot& slot, uint64_t seq, wire::Evidence evidence, bool always) {
+  const bool news = raise(slot.done, seq);
+  if (news || always) in.post(completion_of(slot, seq, evidence), true);
   if (slot.done.load(std::memory_order_relaxed) < slot.posted.load(std::memory_order_seq_cst)) {
     return;
   }
@@ -154,7 +152,6 @@ struct EventPlace {
   std::atomic<CUevent> event{nullptr};
   std::atomic<uint32_t> slot{0};
   std::atomic<uint64_t> seq{0};
-  std::atomic<int64_t> posted_ns{0};
 };
 constexpr size_t kEventPlaces = 1024;
 constinit EventPlace event_places[kEventPlaces];
@@ -169,34 +166,37 @@ static_assert(kEventPlaces == size_t{1} << (64 - 54));
 
 float typical_us() { return typical.load(std::memory_order_relaxed); }
 
-Reach reach_of(const StreamSlot& slot) {
+uint64_t reach_of(const StreamSlot& slot) {
   // Acquiring: whoever took a number up to this one had the launch in hand before.
-  Reach reach{slot.posted.load(std::memory_order_acquire),
-              slot.posted_ns.load(std::memory_order_relaxed)};
+  uint64_t reach = slot.posted.load(std::memory_order_acquire);
   for_each_thread([&](const ThreadSlot& thread) {
     const uint64_t in_hand = thread.in_hand.load(std::memory_order_acquire);
     if (in_hand == 0 || in_hand >> ThreadSlot::kStreamShift != slot.index) return;
     const uint64_t seq = in_hand & ((uint64_t{1} << ThreadSlot::kStreamShift) - 1);
-    reach.seq = std::min(reach.seq, seq - 1);
-    reach.posted_ns -= thread.in_hand_ns.load(std::memory_order_relaxed);
+    reach = std::min(reach, seq - 1);
   });
   return reach;
 }
 
-void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always) {
+void complete(Inside& in, StreamSlot& slot, uint64_t seq, wire::Evidence evidence, bool always) {
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0 && slot.events.try_lock()) {
     if (const EventPermit permit(in); permit) {
       const RelaxedCapture relaxed;
-      harvest(in, slot, reach.seq);
+      harvest(in, slot, seq);
     }
     slot.events.unlock();
   }
-  advance(in, slot, reach, evidence, always);
+  advance(in, slot, seq, evidence, always);
 }
 
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
-  const Reach reach = reach_of(slot);
-  if (reach.posted_ns <= slot.marked_ns.load(std::memory_order_relaxed) || !may_place(slot)) return;
+  const uint64_t reach = reach_of(slot);
+  const uint64_t known = std::max(slot.marked.load(std::memory_order_relaxed),
+                                  slot.done.load(std::memory_order_relaxed));
+  if (reach <= known || !may_place(slot)) return;
+  const uint32_t there = slot.marker_tail.load(std::memory_order_relaxed) -
+                         slot.marker_head.load(std::memory_order_relaxed);
+  if (there >= StreamSlot::kMarkers) poll_stream(in, slot);  // nobody looked at them so far
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   const RelaxedCapture relaxed;
@@ -205,10 +205,9 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
     Marker& marker = slot.markers[tail % StreamSlot::kMarkers];
     const Placed placed = place(slot, marker.event, CU_EVENT_DISABLE_TIMING, stream);
     if (placed == Placed::kYes) {
-      marker.seq = reach.seq;
-      marker.posted_ns = reach.posted_ns;
+      marker.seq = reach;
       slot.marker_tail.store(tail + 1, std::memory_order_relaxed);
-      slot.marked_ns.store(reach.posted_ns, std::memory_order_relaxed);
+      slot.marked.store(reach, std::memory_order_relaxed);
     } else if (placed == Placed::kFailed) {
       rest_events(in, slot);
     }
@@ -222,7 +221,7 @@ void poll_stream(Inside& in, StreamSlot& slot) {
   if (!has_events(slot) || !permit || !slot.events.try_lock()) return;
   const RelaxedCapture relaxed;
   if (slot.pairs_out.load(std::memory_order_relaxed) > 0) poll_pairs(in, slot);
-  Reach reach{};
+  uint64_t reach = 0;
   while (has_markers(slot)) {
     const uint32_t head = slot.marker_head.load(std::memory_order_relaxed);
     const Marker& marker = slot.markers[head % StreamSlot::kMarkers];
@@ -232,11 +231,11 @@ void poll_stream(Inside& in, StreamSlot& slot) {
       rest_events(in, slot);
       break;
     }
-    reach = {marker.seq, marker.posted_ns};
+    reach = marker.seq;
     slot.marker_head.store(head + 1, std::memory_order_relaxed);
   }
   slot.events.unlock();
-  if (reach.seq != 0) advance(in, slot, reach, wire::Evidence::MARKER, false);
+  if (reach != 0) advance(in, slot, reach, wire::Evidence::MARKER, false);
 }
 
 bool poll_all(Inside& in) {
@@ -248,17 +247,7 @@ bool poll_all(Inside& in) {
   return waiting;
 }
 
-float outstanding_us(int device) {
-  int64_t total_ns = 0;
-  for_each_active([&](const StreamSlot& slot) {
-    if (slot.device != device) return;
-    const int64_t ns = outstanding_ns(slot);
-    if (ns > 0) total_ns += ns;
-  });
-  return static_cast<float>(total_ns) / 1e3f;
-}
-
-int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint32_t kernel) {
+int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, uint64_t seq, uint32_t kernel) {
   if (slot.pairs_out.load(std::memory_order_relaxed) >= StreamSlot::kPairs || !may_place(slot)) {
     return -1;
   }
@@ -272,8 +261,7 @@ int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint
     const Placed placed = place(slot, pair.begin, CU_EVENT_DEFAULT, stream);
     if (placed == Placed::kFailed) rest_events(in, slot);
     if (placed != Placed::kYes) break;
-    pair.seq = reach.seq;
-    pair.posted_ns = reach.posted_ns;
+    pair.seq = seq;
     pair.kernel = kernel;
     pair.begun_ns = now_ns();
     pair.state.store(Pair::kOpen, std::memory_order_relaxed);
@@ -307,13 +295,12 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
   slot.pairs_out.fetch_sub(1, std::memory_order_relaxed);
 }
 
-void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq, int64_t posted_ns) {
+void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq) {
   EventPlace& place = place_of(event);
   // Two events of one place: one writer at a time, the other's evidence is lost.
   if (place.event.exchange(kBusyEvent, std::memory_order_acquire) == kBusyEvent) return;
   place.slot.store(slot.index, std::memory_order_release);
   place.seq.store(seq, std::memory_order_release);
-  place.posted_ns.store(posted_ns, std::memory_order_release);
   place.event.store(event, std::memory_order_release);
 }
 
@@ -323,12 +310,11 @@ void event_forgotten(CUevent event) {
   place_of(event).event.compare_exchange_strong(expected, nullptr, std::memory_order_relaxed);
 }
 
-StreamSlot* event_reach(CUevent event, Reach& reach) {
+StreamSlot* event_reach(CUevent event, uint64_t& seq) {
   EventPlace& place = place_of(event);
   if (place.event.load(std::memory_order_acquire) != event) return nullptr;
   StreamSlot& slot = slot_at(place.slot.load(std::memory_order_acquire));
-  reach = {place.seq.load(std::memory_order_acquire),
-           place.posted_ns.load(std::memory_order_acquire)};
+  seq = place.seq.load(std::memory_order_acquire);
   return place.event.load(std::memory_order_relaxed) == event ? &slot : nullptr;
 }
 

@@ -12,20 +12,16 @@
 namespace heddle::shim {
 
 // A prediction for kernels that were never measured: about the median of those that were, at first
-// the daemon's default_kernel_us. A program of short kernels in ever new shapes would use its
-// window up at a guess.
+// the daemon's default_kernel_us.
 float typical_us();
 
-// How far a stream has come: everything up to `seq` is with the driver. What a thread still has in
-// hand, because it waits for a grant or is in the driver's call, is not, nor what follows it.
-struct Reach {
-  uint64_t seq;
-  int64_t posted_ns;
-};
-Reach reach_of(const StreamSlot& slot);
+// How far a stream has come: everything up to that number is with the driver. What a thread still
+// has in hand, because it waits for its ticket or is in the driver's call, is not, nor what
+// follows.
+uint64_t reach_of(const StreamSlot& slot);
 
-// Everything of the stream up to `reach` is done. Posts a completion if that is news, or `always`.
-void complete(Inside& in, StreamSlot& slot, Reach reach, wire::Evidence evidence, bool always);
+// Everything of the stream up to `seq` is done. Posts a completion if that is news, or `always`.
+void complete(Inside& in, StreamSlot& slot, uint64_t seq, wire::Evidence evidence, bool always);
 
 // Puts a marker behind what was submitted to the stream so far.
 void place_marker(Inside& in, StreamSlot& slot, StreamRef stream);
@@ -45,18 +41,9 @@ void poll_stream(Inside& in, StreamSlot& slot);
 // The same for all streams with outstanding work; true if some is left with a marker behind it.
 bool poll_all(Inside& in);
 
-// Predicted time of what was posted to the stream and is not known to be done.
-inline int64_t outstanding_ns(const StreamSlot& slot) {
-  return slot.posted_ns.load(std::memory_order_relaxed) -
-         slot.done_ns.load(std::memory_order_relaxed);
-}
-
-// Predicted time of what was posted to `device` and is not known to be done, in microseconds.
-float outstanding_us(int device);
-
-// Begins to time the launch of `kernel` that is at `reach`; a pair's number, or -1 where none is
-// free or none may be placed.
-int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, Reach reach, uint32_t kernel);
+// Begins to time launch `seq`, of `kernel`; a pair's number, or -1 where none is free or none may
+// be placed.
+int begin_pair(Inside& in, StreamSlot& slot, StreamRef stream, uint64_t seq, uint32_t kernel);
 // Ends it behind the launch, or gives it up if the launch failed.
 void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool launched);
 
@@ -64,9 +51,9 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
 
 // Remembers where the application recorded an event, so that its synchronization is evidence. A
 // lossy table: what was pushed out is evidence lost, nothing else.
-void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq, int64_t posted_ns);
+void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq);
 void event_forgotten(CUevent event);  // destroyed, or recorded anew
-// The stream and reach of an event; nullptr if unknown.
-StreamSlot* event_reach(CUevent event, Reach& reach);
+// The stream of an event, and what number it was recorded behind; nullptr if unknown.
+StreamSlot* event_reach(CUevent event, uint64_t& seq);
 
 }  // namespace heddle::shim

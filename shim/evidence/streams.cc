@@ -162,7 +162,6 @@ void end_slot(Inside& in, uint32_t place, uint64_t key, bool gone) {
   end_lanes(slot, gone);
   post_end(in, slot);
   slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
-  slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
   clear_active(slot);
   keys[place].store(kDeadKey, std::memory_order_release);
 }
@@ -351,7 +350,7 @@ void forget_streams() {
     for (auto& lane : slot.lanes) lane.store(nullptr, std::memory_order_relaxed);
     slot.lanes_again_ns.store(0, std::memory_order_relaxed);
     slot.lanes_rest_ns.store(0, std::memory_order_relaxed);
-    slot.done_ns.store(slot.posted_ns.load(std::memory_order_relaxed), std::memory_order_relaxed);
+    slot.done.store(slot.posted.load(std::memory_order_relaxed), std::memory_order_relaxed);
   }
   for (auto& word : active_streams) word.store(0, std::memory_order_relaxed);
   for (auto& capture : captures) capture.key.store(0, std::memory_order_relaxed);

@@ -24,7 +24,6 @@ struct StreamRef {
 struct Marker {
   CUevent event = nullptr;
   uint64_t seq = 0;
-  int64_t posted_ns = 0;
 };
 
 // Two timed events around one launch.
@@ -33,7 +32,6 @@ struct Pair {
   CUevent begin = nullptr;
   CUevent end = nullptr;
   uint64_t seq = 0;
-  int64_t posted_ns = 0;
   int64_t begun_ns = 0;  // when `begin` was recorded
   float lead_us = 0;     // of what the events will tell, the part that is not the kernel's
   uint32_t kernel = 0;
@@ -47,8 +45,7 @@ struct alignas(64) StreamSlot {
 
   // What each launch reads and writes: one cache line.
   std::atomic<uint64_t> posted{0};      // sequence numbers handed out
-  std::atomic<int64_t> posted_ns{0};    // predicted time of all that was posted
-  std::atomic<int64_t> marked_ns{0};    // posted_ns at the newest marker
+  std::atomic<uint64_t> marked{0};      // up to here there are markers
   std::atomic<int64_t> launched_ns{0};  // when the newest launch was
   std::atomic<uint32_t> kernel{0};      // its kernel, + 1
   std::atomic<int> pairs_out{0};        // neither free nor harvested
@@ -58,7 +55,6 @@ struct alignas(64) StreamSlot {
   int device = 0;
   // Written when something is seen to be done.
   std::atomic<uint64_t> done{0};
-  std::atomic<int64_t> done_ns{0};
   // Constant while the slot is taken.
   CUcontext context = nullptr;
   int priority = 0;

@@ -34,7 +34,6 @@ Look look() {
   if (anything_captures()) return Look::kNothing;
   Inside in;
   if (!in) return ~guard().threads.load() == 0 ? Look::kShutOut : Look::kNothing;
-  set_helper(in.thread());
   return poll_all(in) ? Look::kMore : Look::kNothing;
 }
 

@@ -61,6 +61,11 @@ bool is_released(const GateBook& book, int device, uint32_t ticket) {
   return ipc::gate_lets(released(book, device).load(std::memory_order_relaxed), ticket);
 }
 
+bool gates_stand_open(const GateBook& book, int device) {
+  return ipc::gate_is_open(released(book, device).load(std::memory_order_acquire),
+                           book.posted[device].load(std::memory_order_relaxed));
+}
+
 uint32_t wanted(const GateBook& book, int device) {
   return book.page.load(std::memory_order_relaxed)->wanted[device].load(std::memory_order_relaxed);
 }

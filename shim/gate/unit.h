@@ -29,7 +29,9 @@ void add_beside_units(GateBook& book, int device);
 
 // The daemon let that ticket go.
 bool is_released(const GateBook& book, int device, uint32_t ticket);
-// What the daemon wants: kGatesWanted and its like.
+// Whatever is posted next goes at once.
+bool gates_stand_open(const GateBook& book, int device);
+// What the daemon wants: kGatesSoon and its like.
 uint32_t wanted(const GateBook& book, int device);
 
 // True if so much is posted and not let go that the next launch must wait.

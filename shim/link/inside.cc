@@ -37,10 +37,6 @@ static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
 constinit pthread_key_t exit_key = 0;
 constinit bool exit_key_made = false;
 
-// See claim_if_alone() and set_helper().
-constinit std::atomic<uint32_t> claims{0};
-constinit std::atomic<uint64_t> helper_bit{0};
-
 // See count_without_slot().
 constinit std::atomic<uint64_t> without_slot{0};
 
@@ -72,7 +68,6 @@ ThreadSlot* claim_slot() {
     if (!used.compare_exchange_weak(seen, seen | uint64_t{1} << index, std::memory_order_acquire)) {
       continue;
     }
-    claims.fetch_add(1, std::memory_order_relaxed);
     ThreadSlot& slot = thread_slots[index];
     slot.index = index;
     ++slot.owners;
@@ -93,7 +88,6 @@ void raise(std::atomic<uint32_t>& mark, uint32_t to) {
 void begin_session(ThreadSlot& slot, Session& session) {
   slot.generation = session.generation;
   slot.block = &session.client->threads[slot.index];
-  slot.room_us = 0;
   slot.unit = {};
   slot.tail_seen = session.control->grants[slot.index].ring_tail.load();
   HEDDLE_FAULT_POINT("slot: taken, not counted");
@@ -107,17 +101,6 @@ ThreadSlot* own_slot() {
   // One that a fork left behind has another owner.
   if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
   return claim_slot();
-}
-
-uint32_t claim_if_alone(const ThreadSlot& thread) {
-  const uint64_t own = uint64_t{1} << thread.index | helper_bit.load(std::memory_order_relaxed);
-  // Acquiring: who was here and left has claimed before.
-  if ((guard().threads.load(std::memory_order_acquire) & ~own) != 0) return 0;
-  return claims.load(std::memory_order_relaxed);
-}
-
-void set_helper(const ThreadSlot& thread) {
-  helper_bit.store(uint64_t{1} << thread.index, std::memory_order_relaxed);
 }
 
 void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed); }
@@ -225,7 +208,6 @@ void create_thread_key() {
 }
 
 void forget_threads() {
-  helper_bit.store(0, std::memory_order_relaxed);
   unobserved_left.store(0, std::memory_order_relaxed);
   for (ThreadSlot& slot : thread_slots) {
     slot.owner.store(nullptr, std::memory_order_relaxed);

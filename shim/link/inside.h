@@ -32,7 +32,6 @@ struct alignas(64) ThreadSlot {
   // The launch that this thread has in hand, from before it takes its number until the driver has
   // it: stream index << kStreamShift | a number that its own is not below. 0: none.
   std::atomic<uint64_t> in_hand{0};
-  std::atomic<int64_t> in_hand_ns{0};  // its predicted time
   static constexpr int kStreamShift = 48;
   uint32_t index = 0;
   uint32_t owners = 0;  // how many threads have had it; the present one is the last
@@ -41,12 +40,7 @@ struct alignas(64) ThreadSlot {
   uint32_t tail_seen = 0;   // of this session's ring
 
   std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
-  // What was left of the window at this thread's last launch, while no other thread launches.
-  float room_us = 0;
-  uint32_t room_epoch = 0;
-  uint32_t room_claim = 0;  // claim_if_alone() then
-  int room_device = 0;
-  std::atomic<int64_t> blocked_ns{0};  // inside a synchronizing call since then; 0: it is not
+  std::atomic<int64_t> blocked_ns{0};       // inside a synchronizing call since then; 0: it is not
   Unit unit;
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
@@ -58,11 +52,6 @@ bool anyone_blocked(int64_t since_ns);
 ThreadSlot* own_slot();
 // The same as it was last seen; nullptr before the first call.
 extern __thread ThreadSlot* my_slot __attribute__((tls_model("initial-exec")));
-
-// The number of the latest claim of a slot while `thread` is the only one with a slot, 0 otherwise:
-// who finds the same number twice was alone in between. The helper, who never launches, is nobody.
-uint32_t claim_if_alone(const ThreadSlot& thread);
-void set_helper(const ThreadSlot& thread);
 
 // This thread's launches that went by unobserved (unobserved.h) and are not in the shared counter.
 extern __thread uint32_t unobserved_launches __attribute__((tls_model("initial-exec")));
@@ -155,8 +144,7 @@ class Inside {
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
   // False while this client launches freely on the device.
   bool asks(uint8_t device) const {
-    const uint64_t word = control().windows[device].word.load(std::memory_order_relaxed);
-    return ipc::window_us(word) != ipc::kWindowLease;
+    return control().windows[device].leased.load(std::memory_order_relaxed) == 0;
   }
   // Counts one of that; outside it does nothing.
   using Counter = std::atomic<uint64_t> ipc::ClientMemory::Counters::*;

@@ -75,13 +75,13 @@ class CrowdTest : public DaemonTest {
     ps.kind = Request::Kind::kPs;
     const server::Reply reply = request(config_.socket, ps);
     const json all = json::parse(reply.ok ? reply.json : R"({"clients":[{}]})");
-    return all["clients"].at(0);
+    return all["clients"].back();
   }
   // How many of its launches the daemon granted.
-  uint64_t launch_all(int priority, const json& window) {
+  uint64_t launch_all(int priority, const char* allowed) {
     Crowd crowd(priority);
     EXPECT_TRUE(crowd.gathers(kCrowd)) << "a launch was lost, doubled or never let go";
-    EXPECT_EQ(client()["devices"].at(0)["window"], window);
+    EXPECT_EQ(client()["devices"].at(0)["allowed"], allowed);
     // Who comes later finds the places of those who went, and what these had counted is told.
     EXPECT_TRUE(crowd.gathers(kFew));
     const json all = client();
@@ -107,10 +107,10 @@ TEST_F(CrowdTest, LaunchesUnderALease) {
   EXPECT_EQ(launch_all(0, "lease"), 0u);
 }
 
-TEST_F(CrowdTest, LaunchesWithinAWindow) {
-  config_.core.window_alone_us = config_.core.window_low_us;
+TEST_F(CrowdTest, LaunchesAtOpenGates) {
   start();
-  launch_all(9, config_.core.window_low_us);
+  FakeClient beside(config_.socket, {.priority = 9});
+  launch_all(9, "open");
 }
 
 TEST_F(CrowdTest, LaunchesWhenItIsGranted) {

@@ -44,15 +44,13 @@ TEST_F(HangupTest, RulesApplyToThoseWhoAreAttached) {
   ASSERT_EQ(client()["priority"], 8);
   hang_up(
       "[[rule]]\nname = 'new'\nlabel = 'x'\npriority = 2\nshare = 3\nslo_ms = 20\n"
-      "window_us = 500\nsms = '25%'\nfail = 'closed'\n[gpu]\nidle_us = 5000\n");
+      "sms = '25%'\nfail = 'closed'\n[gpu]\nidle_us = 5000\n");
   ASSERT_TRUE(eventually([&] { return client()["priority"] == 2; })) << client();
   EXPECT_EQ(client()["share"], 3);
   EXPECT_EQ(client()["slo_ms"], 20);
-  EXPECT_EQ(client()["window_max_us"], 500);
   EXPECT_EQ(client()["rule"], "new");
   EXPECT_EQ(client()["sms"], "") << "from its next attachment on";
   EXPECT_EQ(client()["fail"], "open");
-  EXPECT_TRUE(eventually([&] { return attached.window() == 500; })) << attached.window();
   json config = status()["config"];
   EXPECT_EQ(config["rules"], 1);
   EXPECT_EQ(config["error"], "");

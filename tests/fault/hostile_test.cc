@@ -52,8 +52,7 @@ class Worker {
   void take(const core::Decision& d, TimeNs now) {
     if (d.client != id_) return;
     if (d.kind == core::DecisionKind::kWindow) {
-      window_us_ = d.window_us;
-      epoch_ = d.epoch;
+      allowed_ = d.allowed;
     }
     if (d.kind != core::DecisionKind::kGrant) return;
     ASSERT_NE(asked_at_, 0) << "a grant that nobody asked for";
@@ -74,12 +73,11 @@ class Worker {
     }
     const bool starved = asked_at_ != 0;
     if (!starved) ++seq_;
-    const bool asks = !starved && window_us_ == core::kWindowGated;
+    const bool asks = !starved && allowed_ != core::Allowance::kLeased;
     Event e(asks ? EventKind::kAsked : EventKind::kPosted, now, id_);
     e.launch = {};
     e.launch.kernel = 0;
     e.launch.stream_seq = seq_;
-    e.launch.epoch = epoch_;
     e.launch.admission = asks      ? core::Admission::kAsk
                          : starved ? core::Admission::kSelfStarved
                                    : core::Admission::kLease;
@@ -100,7 +98,8 @@ class Worker {
   const core::ClientId id_;
   const int priority_;
   const uint32_t launches_;
-  uint32_t ran_ = 0, window_us_ = core::kWindowLeased, epoch_ = 0, ask_seq_ = 0;
+  core::Allowance allowed_ = core::Allowance::kLeased;
+  uint32_t ran_ = 0, ask_seq_ = 0;
   uint64_t seq_ = 0, result_ = 1;
   TimeNs next_ = 1, ends_ = 0, asked_at_ = 0;
 };
@@ -156,7 +155,7 @@ class Load {
         return feed(Worker(id, 5, 0).attach(now_));
       case 1: {
         Event e(EventKind::kTerms, now_, id);
-        e.terms = {1, 0, 0, 6, {}};
+        e.terms = {1, 0, 6, {}};
         return feed(e);
       }
       default:
@@ -297,9 +296,9 @@ class HostilePolicy : public ::testing::Test {
   static std::string random_text(std::mt19937_64& random) {
     constexpr const char* kMore[] = {
         "for c in pairs(clients) do c:lease() end",
-        "for c in pairs(clients) do c:window(37, 200) end",
-        "do return WINDOW, -1 end",
-        "do return WINDOW, 10 end",
+        "for c in pairs(clients) do c:gate(37) end",
+        "do return GATE, -1 end",
+        "do return 10 end",
         "do return LEASE end",
         "do return RUN end",
         "do return RUN, a end",
@@ -309,7 +308,7 @@ class HostilePolicy : public ::testing::Test {
         "local k = queue.best_fit('q', 1e9) if k then queue.insert('q', k, -k.predicted_us) end",
         "do return nil end",
         "local x = a.nothing_of_the_kind",
-        "local x = 1 / 0 do return WINDOW, x end",
+        "local x = 1 / 0 do return GATE, x end",
         "local x = 0 / 0 do return RUN, queue.peek('q'), x, x, x end",
     };
     const auto pick = [&](size_t n) { return static_cast<size_t>(random() % n); };

@@ -41,7 +41,7 @@ bool read(const uint8_t* at, bool raw, bool unmovable, ipc::RecordFields& fields
     made.admission = static_cast<wire::Admission>(take<uint8_t>(at));
     made.evidence = static_cast<wire::Evidence>(take<uint8_t>(at));
     made.device = take<uint8_t>(at);
-    made.epoch = take<uint32_t>(at);
+    take<uint32_t>(at);  // the corpus has an epoch here
     made.ask_seq = take<uint32_t>(at);
     made.duration_us = take<float>(at);
     made.untold = take<uint32_t>(at);

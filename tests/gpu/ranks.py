@@ -246,6 +246,6 @@ def gained(before, after):
         for d in client["devices"]:
             on_gpu = gpus.get(d["device"], "unknown")
             found.setdefault(on_gpu, {"all": {}, "clients": []})["clients"].append(
-                row | {"not_because": d["stops_not_because"], "window": d["window"]} |
+                row | {"not_because": d["stops_not_because"], "allowed": d["allowed"]} |
                 moved(on.get(d["device"], {}), numbers(d)))
     return found

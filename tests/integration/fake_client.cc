@@ -241,8 +241,12 @@ bool FakeClient::wait_granted(uint16_t thread, uint32_t seq) {
   return granted(thread, seq);
 }
 
-uint32_t FakeClient::window(uint8_t device) const {
-  return ipc::window_us(control_->windows[device].word.load());
+bool FakeClient::leased(uint8_t device) const {
+  return control_->windows[device].leased.load() != 0;
+}
+
+bool FakeClient::gated(uint8_t device) const {
+  return !leased(device) && !ipc::gate_is_open(gate_page_->word[device].load(), 0);
 }
 
 void FakeClient::complete_all(uint16_t thread) {

@@ -60,7 +60,8 @@ class FakeClient {
   void withdraw(uint16_t thread, uint32_t seq);  // it goes by its floor
   bool granted(uint16_t thread, uint32_t seq) const;
   bool wait_granted(uint16_t thread, uint32_t seq);
-  uint32_t window(uint8_t device = 0) const;
+  bool leased(uint8_t device = 0) const;
+  bool gated(uint8_t device = 0) const;
   // What it posts and asks from now on happens so long after the time that it is, or before.
   void set_clock(int64_t ahead_ns) { ahead_ns_ = ahead_ns; }
   // Everything posted so far is done.

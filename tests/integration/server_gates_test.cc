@@ -108,7 +108,7 @@ TEST_F(Gates, TheHeartbeatGoesOnWhenAWaitingClientTurnsOutToBeAlone) {
   ASSERT_TRUE(eventually([&] { return client_->gates().heartbeat_ns - begun > 300'000'000; }));
   FakeClient(config_.socket, FakeClient::Options{});  // from its end on it is counted
   post(1);
-  ASSERT_EQ(client_->gates().wanted[0], ipc::kGatesWanted | ipc::kGatesInside);
+  ASSERT_EQ(client_->gates().wanted[0], ipc::kGatesSoon | ipc::kGatesInside);
   ASSERT_TRUE(eventually([&] { return client_->gates().wanted[0] == 0; }));
   const int64_t last = client_->gates().heartbeat_ns;
   ASSERT_TRUE(eventually([&] { return client_->gates().heartbeat_ns != last; }));

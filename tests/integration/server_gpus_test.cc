@@ -18,7 +18,7 @@ class GpusTest : public ServerTest {
   static bool gates(FakeClient& working, uint8_t device, FakeClient& other) {
     return eventually([&] {
       launch(working, device);
-      return other.window() == ipc::kWindowGate;
+      return other.gated();
     });
   }
 };
@@ -32,7 +32,7 @@ TEST_F(GpusTest, AClientOfAnotherGpuIsNotHeldBack) {
   launch(other, 0);
   launch(high, 0);
   ASSERT_TRUE(eventually([&] { return status()["devices"].size() == 2; }));
-  EXPECT_NE(other.window(), ipc::kWindowGate);
+  EXPECT_FALSE(other.gated());
   EXPECT_EQ(status()["devices"][1]["uuid"], "GPU-62626262-6262-6262-6262-626262626262");
 }
 
@@ -58,7 +58,7 @@ TEST_F(GpusTest, ClientsOfOneGpuAreHeldBackUnderWhateverNumber) {
   FakeClient high(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
   FakeClient low(config_.socket, {.priority = 9, .gpus = "b"});
   ASSERT_TRUE(gates(high, 1, low));
-  EXPECT_EQ(high.window(1), ipc::kWindowLease);
+  EXPECT_TRUE(high.leased(1));
   for (const auto& client : ps()) {
     const bool is_low = client["id"] == low.attached().client_id;
     EXPECT_EQ(client["devices"].back()["device"], 1) << is_low;
@@ -96,22 +96,22 @@ TEST_F(GpusTest, AKernelsHintIsThatOfItsDevice) {
   EXPECT_EQ(hinted_us(1), 300);
 }
 
-TEST_F(GpusTest, ALoneClientHasALongWindowUntilAnotherComesToAnyGpu) {
+TEST_F(GpusTest, ALoneClientIsLeasedUntilAnotherComesToAnyGpu) {
   start();
   FakeClient alone(config_.socket, {.priority = 9, .gpus = "a"});
-  EXPECT_EQ(alone.window(), 2'000u) << "others may be on their way back to a new daemon";
-  EXPECT_TRUE(eventually([&] { return alone.window() == 100'000; }));
+  EXPECT_FALSE(alone.leased()) << "others may be on their way back to a new daemon";
+  EXPECT_TRUE(eventually([&] { return alone.leased(); }));
   {
     FakeClient other(config_.socket, {.priority = 9, .gpus = "b"});
-    EXPECT_EQ(alone.window(), 2'000u);
+    EXPECT_FALSE(alone.leased());
     launch(other, 0);
-    EXPECT_EQ(other.window(), 2'000u);
+    EXPECT_TRUE(!other.leased() && !other.gated());
   }
-  EXPECT_TRUE(eventually([&] { return alone.window() == 100'000; }));
+  EXPECT_TRUE(eventually([&] { return alone.leased(); }));
   alone.kill_process();
   ASSERT_TRUE(eventually([&] { return ps().empty(); }));
   FakeClient next(config_.socket, {.priority = 9, .gpus = "a"});
-  EXPECT_EQ(next.window(), 100'000u) << "beside nobody for as long as it lives, however short";
+  EXPECT_TRUE(next.leased()) << "beside nobody for as long as it lives, however short";
 }
 
 TEST_F(GpusTest, AClientWithoutAGpuNumberRunsFreely) {
@@ -119,7 +119,7 @@ TEST_F(GpusTest, AClientWithoutAGpuNumberRunsFreely) {
   FakeClient many(config_.socket, {.priority = 0, .devices = 16, .gpus = "abcdefghijklmnop"});
   FakeClient one(config_.socket, {.priority = 9, .devices = 1, .gpus = "z"});
   EXPECT_EQ(one.attached().managed, 1u);
-  EXPECT_EQ(one.window(), ipc::kWindowLease);
+  EXPECT_TRUE(one.leased());
   launch(one, 0);
   one.complete_all(0);
   one.ask(0, 1);  // as who fails closed does once the daemon was silent

@@ -40,7 +40,7 @@ TEST_F(ServerTest, AClientIsKeptOnTheSmsThatItAskedFor) {
   high.post(0, {});
   ASSERT_TRUE(eventually([&] {
     high.post(0, {});
-    return high.window() == ipc::kWindowLease && low.window() == ipc::kWindowGate;
+    return high.leased() && low.gated();
   }));
   EXPECT_EQ(high.control().windows[0].sm_set, 0xfff0u) << "where nothing is gated too";
   EXPECT_EQ(low.control().windows[0].sm_set, 0xfu);
@@ -77,7 +77,7 @@ TEST_F(ServerTest, LeasesTheMoreImportantAndGatesTheOther) {
   high.post(0, {});
   EXPECT_TRUE(eventually([&] {
     high.post(0, {});
-    return high.window() == ipc::kWindowLease && low.window() == ipc::kWindowGate;
+    return high.leased() && low.gated();
   }));
 }
 
@@ -109,7 +109,7 @@ TEST_F(ServerTest, DoesNotPollThoseWhoLaunchFreely) {
   FakeClient waiting(config_.socket, {.priority = 9});
   ASSERT_TRUE(eventually([&] {
     launch();
-    return waiting.window() == ipc::kWindowGate;
+    return waiting.gated();
   }));
   waiting.ask(0, 1);
   waiting.ring();
@@ -120,16 +120,15 @@ TEST_F(ServerTest, DoesNotPollThoseWhoLaunchFreely) {
   EXPECT_NE(one.control().sleeping, ipc::kWakeOnAsk) << "their completions are waited for";
 }
 
-// Its window is finite only because somebody more important may come: that one wakes the daemon.
-TEST_F(ServerTest, DoesNotPollALoneClientWithAWindow) {
+// Its gates stand open, and not for good: somebody more important may come, who wakes the daemon.
+TEST_F(ServerTest, DoesNotPollALoneClientAtOpenGates) {
   start();
-  FakeClient low(config_.socket, {.priority = 9});
+  FakeClient low(config_.socket, {.priority = 9, .gates = true});
   FakeClient high(config_.socket, {.priority = 0});
   uint64_t posted = 0;
   const auto launch = [&] {
     posted += low.post(0, {});
-    const uint32_t us = low.window();
-    EXPECT_TRUE(us != ipc::kWindowLease && us != ipc::kWindowGate) << us;
+    EXPECT_TRUE(!low.leased() && !low.gated());
     return low.control().sleeping == ipc::kWakeOnAsk;
   };
   ASSERT_TRUE(eventually(launch));
@@ -140,12 +139,12 @@ TEST_F(ServerTest, DoesNotPollALoneClientWithAWindow) {
   }
   EXPECT_GT(asleep, 500);
   EXPECT_TRUE(eventually([&] { return high.control().sleeping == ipc::kWakeOnAny; }))
-      << "whatever it does closes the window";
+      << "whatever it does closes them";
   posted += low.post(0, {});
   EXPECT_TRUE(eventually([&] {
     posted += high.post(0, {});
     high.ring();
-    return low.window() == ipc::kWindowGate;
+    return low.gated();
   }));
   EXPECT_TRUE(eventually([&] { return stats()["posted"] == posted; })) << "what went before, too";
 }
@@ -238,7 +237,6 @@ TEST_F(ServerTest, GivesWhatTheFirstMatchingRuleSaysAndShowsIt) {
   rule.priority = 2;
   rule.terms.share = 2.5;
   rule.terms.slo_ms = 20;
-  rule.terms.window_us = 300;
   rule.terms.fail_closed = true;
   config_.rules = {rule};
   start();
@@ -248,13 +246,10 @@ TEST_F(ServerTest, GivesWhatTheFirstMatchingRuleSaysAndShowsIt) {
   EXPECT_EQ(trained.attached().flags, ipc::kFailClosed);
   EXPECT_STREQ(trained.attached().rule, "training");
   EXPECT_EQ(other.attached().flags, 0u);
-  trained.post(0, {});
-  EXPECT_TRUE(eventually([&] { return trained.window() == 300; })) << "not a lease, for Q2";
   const json shown = ps().at(0);
   EXPECT_EQ(shown["rule"], "training");
   EXPECT_EQ(shown["share"], 2.5);
   EXPECT_EQ(shown["slo_ms"], 20);
-  EXPECT_EQ(shown["window_max_us"], 300);
   EXPECT_EQ(shown["fail"], "closed");
   EXPECT_EQ(shown["unseen"], "");
   EXPECT_NE(shown["cgroup"], "");
@@ -409,7 +404,7 @@ TEST_F(ServerTest, BypassGrantsEverything) {
   EXPECT_TRUE(request(config_.socket, on).ok);
   EXPECT_TRUE(client.wait_granted(0, 1));
   EXPECT_EQ(client.control().header.bypass.load(), 1u);
-  EXPECT_EQ(client.window(), ipc::kWindowLease);
+  EXPECT_TRUE(client.leased());
 }
 
 TEST_F(ServerTest, OpensEveryGateWhenItStops) {
@@ -419,7 +414,7 @@ TEST_F(ServerTest, OpensEveryGateWhenItStops) {
   ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
   stop();
   EXPECT_TRUE(client.granted(0, 1));
-  EXPECT_EQ(client.window(), ipc::kWindowLease);
+  EXPECT_TRUE(client.leased());
   EXPECT_EQ(client.control().header.bypass.load(), 1u);
   EXPECT_NE(access(config_.socket.c_str(), F_OK), 0);
 }
@@ -444,7 +439,7 @@ TEST_F(ServerTest, RecordsWhatItsCoreSees) {
     for (uint32_t seq = 1; seq <= 20; ++seq) {
       ASSERT_TRUE(eventually([&] {
         above.post(0, {});
-        return client.window() == ipc::kWindowGate;
+        return client.gated();
       }));
       client.ask(0, seq, 0);
       above.complete_all(0);

@@ -44,13 +44,13 @@ class ValvePolicy : public core::Policy {
     return starts ? core::HookResult::kDefault : core::HookResult::kFault;
   }
   core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
-    return {core::HookResult::kDecided, false, core::kWindowGated};
+    return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
   core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
-    return {core::HookResult::kDecided, false, core::kWindowGated};
+    return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
   core::WindowVerdict client_idle(core::Gpu&, core::ClientId) override {
-    return {core::HookResult::kDecided, false, core::kWindowGated};
+    return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {
     if (valve_.faulty || (valve_.faults > 0 && valve_.faults-- > 0))

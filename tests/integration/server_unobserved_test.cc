@@ -38,7 +38,7 @@ class UnobservedTest : public ServerTest {
   // Another policy is current, which gates everybody.
   void gate(FakeClient& client) {
     std::ofstream(directory_ + "/policies/current.lua") << "valve";
-    EXPECT_TRUE(eventually([&] { return client.window() == ipc::kWindowGate; }));
+    EXPECT_TRUE(eventually([&] { return client.gated(); }));
   }
   // It stays observed for longer than it takes to become unobserved.
   static bool stays_observed(FakeClient& client) {

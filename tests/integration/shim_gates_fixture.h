@@ -66,7 +66,6 @@ class ShimGates : public Shim {
     return std::to_string(first + ipc::kGateUnits * static_cast<size_t>(device) +
                           (kFirst + ticket) % ipc::kGateUnits);
   }
-  void set_window(uint32_t us) { daemon_.control().windows[0].word = ipc::pack_window(1, us); }
   uint32_t floor() const { return daemon_.gates->floor[0]; }
   bool open() const { return ipc::gate_is_open(daemon_.gates->word[0], 1'000); }
   static bool soon(const std::function<bool()>& what) {

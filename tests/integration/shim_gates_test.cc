@@ -78,24 +78,9 @@ TEST_F(ShimGates, WhereTheDriverTakesNoBatchThereAreGatesAlone) {
   EXPECT_EQ(app_("ops"), "gate 0,launch 0,gate 0,launch 0,gate 0,launch 0,");
 }
 
-TEST_F(ShimGates, AFiniteWindowHasGatesWhileTheDaemonWantsThem) {
-  set_window(1'000'000);
-  EXPECT_EQ(launch("launch").admission, Admission::WINDOW);
+TEST_F(ShimGates, ALeaseHasNoGatesThoughItMaySoonHaveThem) {
   daemon_.gates->wanted[0] = 1;
-  expect_gated("launch", 1);
-  daemon_.gates->wanted[0] = 0;
-  EXPECT_EQ(launch("launch").admission, Admission::WINDOW);
-}
-
-TEST_F(ShimGates, AWantedGateNeedsNoRoomInTheWindow) {
-  set_window(10);
-  daemon_.gates->wanted[0] = 1;
-  for (int i = 0; i < 5; ++i) expect_gated("launch", 1);
-}
-
-TEST_F(ShimGates, ALeaseHasNoGatesThoughTheyAreWanted) {
-  daemon_.gates->wanted[0] = 1;
-  set_window(ipc::kWindowLease);
+  daemon_.control().windows[0].leased = kLease;
   EXPECT_EQ(launch("launch").admission, Admission::LEASE);
 }
 
@@ -120,7 +105,7 @@ TEST_F(ShimGates, TheDaemonIsNotWokenWhileTheGatesStandOpen) {
 
 TEST_F(ShimGates, AHeldLaunchRunsOnAllSms) { EXPECT_TRUE(launch("launch").unmovable); }
 
-TEST_F(ShimGates, AHeldLaunchHasThePriorityOfItsWindow) {
+TEST_F(ShimGates, AHeldLaunchHasItsClientsPriority) {
   daemon_.control().windows[0].launch_priority = -3;
   expect_gated("launch", 1);
   EXPECT_EQ(app_("get fake_priority"), "-3");
@@ -164,13 +149,13 @@ TEST_F(ShimGates, WhatGraphsHaveForGatesEndsWithTheirContext) {
 }
 
 TEST_F(ShimGates, ALongGraphWaitsInItsThreadWhereTheDriverTellsNoEdges) {
-  daemon_.gates->wanted[0] = ipc::kGatesWanted | ipc::kGatesInside;
+  daemon_.gates->wanted[0] = ipc::kGatesSoon | ipc::kGatesInside;
   predict(3'000);
   expect_asks("graph");
 }
 
 TEST_F(ShimGates, ALeaseHasNoGates) {
-  daemon_.control().windows[0].word = kLease;
+  daemon_.control().windows[0].leased = kLease;
   EXPECT_EQ(app_("launch"), "0");
   EXPECT_EQ(app_("get fake_registered"), "0");
 }
@@ -196,7 +181,7 @@ TEST_F(ShimGates, ThePageIsRegisteredAgainWhenItsContextEnded) {
 
 TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageStandsAtNoGate) {
   expect_gated("launch 64", 1);
-  daemon_.control().windows[1].word = kGate;
+  daemon_.control().windows[1].leased = kGate;
   EXPECT_EQ(app_("context 2"), "0");
   expect_asks("launch 4096");
 }
@@ -204,7 +189,7 @@ TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageStandsAtNoGate) {
 TEST_F(ShimGates, APageInThePrimaryContextIsForAllContexts) {
   EXPECT_EQ(app_("set fake_primary 1"), "1");
   EXPECT_EQ(app_("context 2"), "0");
-  daemon_.control().windows[1].word = kGate;
+  daemon_.control().windows[1].leased = kGate;
   expect_gated("launch 4096", 1, 0);
 }
 

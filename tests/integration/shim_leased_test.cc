@@ -15,12 +15,11 @@ using wire::Kind;
 class ShimLeased : public Shim {
  protected:
   // What the daemon hears of a program's launches, but for the times.
-  using Heard = std::tuple<uint64_t, uint32_t, uint16_t, Kind, uint32_t, wire::Admission,
-                           wire::Evidence, uint8_t>;
+  using Heard =
+      std::tuple<uint64_t, uint32_t, uint16_t, Kind, wire::Admission, wire::Evidence, uint8_t>;
   std::vector<Heard> hear(uint32_t flags) {
     Attached app(*this, kLease, flags);
     predict(10);
-    daemon_.control().windows[0].word = ipc::pack_window(7, ipc::kWindowLease);
     for (const char* command : {"launch", "launch", "second", "launch 64", "per_thread", "pdl 64",
                                 "nccl", "graph", "coop", "launch 64"}) {
       EXPECT_EQ(app(command), "0") << command;
@@ -30,7 +29,7 @@ class ShimLeased : public Shim {
     EXPECT_EQ(app("launch 64"), "0");
     std::vector<Heard> heard;
     for (const auto& r : daemon_.records()) {
-      heard.emplace_back(r.stream_seq, r.kernel, r.stream, r.kind, r.epoch, r.admission, r.evidence,
+      heard.emplace_back(r.stream_seq, r.kernel, r.stream, r.kind, r.admission, r.evidence,
                          r.device);
     }
     daemon_.hang_up();

@@ -25,8 +25,9 @@ class ShimInTheLog : public Shim {
 };
 
 TEST_F(ShimInTheLog, CleanWorkOfEveryKindIsRefusedNothing) {
-  for (const uint64_t word : {kLease, ipc::pack_window(1, 1'000'000)}) {
-    Attached app(*this, word);
+  for (const uint32_t leased : {kLease, kGate}) {
+    Attached app(*this, leased);
+    daemon_.gates->word[0] = ipc::gate_open(0);
     predict(10);
     for (const char* command : {"retain",
                                 "library_kernel",
@@ -98,7 +99,8 @@ TEST_F(ShimInTheLog, AnErrorOfTheProgramStandsOnce) {
   expect_once(app);
   daemon_.control().windows[0].launch_priority = -5;
   for (int i = 0; i < 2; ++i) expect_once(app);
-  daemon_.control().windows[0].word = ipc::pack_window(2, 1'000'000);
+  daemon_.control().windows[0].leased = kGate;
+  daemon_.gates->word[0] = ipc::gate_open(0);
   expect_once(app);
 }
 

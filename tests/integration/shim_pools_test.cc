@@ -36,16 +36,6 @@ TEST_F(Shim, AThreadCallsTheHelperOnceForAllTheShapesThatADaemonIsSlowToRead) {
   EXPECT_LT(writes(app.pid()) - before, 600);
 }
 
-// The guess for a kernel that was never timed follows those that were: a window is not used up by
-// short kernels in new shapes.
-TEST_F(Shim, NewShapesOfAProgramOfShortKernelsDoNotUseUpItsWindow) {
-  Attached app(*this, ipc::pack_window(1, 2000));
-  app("set fake_duration_us 2");
-  app("again 2000");  // timed, for the daemon predicts nothing
-  app("set fake_busy 1");
-  EXPECT_EQ(app("shapes 200"), "200") << "200 guesses of 100 us would be 20 ms";
-}
-
 TEST_F(Shim, ThreadsBeyondThePoolLaunchUnmanaged_AndSlotsAreUsedAgain) {
   Attached app(*this, kLease);
   EXPECT_EQ(app("threads 80"), "80");
@@ -86,7 +76,7 @@ TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
   const std::string last = std::to_string(64 + 8 * 399);
   app("call cuStreamWriteValue32_v2 " + last);
   daemon_.records();
-  for (ipc::DeviceWindow& window : daemon_.control().windows) window.word = kGate;
+  for (ipc::DeviceWindow& window : daemon_.control().windows) window.leased = kGate;
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(app("launch " + last), "0");
     EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_EXEMPT);
@@ -165,7 +155,7 @@ TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
     ASSERT_EQ(launches.size(), 1u) << device;
     EXPECT_EQ(launches[0].device, device);
   }
-  for (ipc::DeviceWindow& window : daemon_.control().windows) window.word = kGate;
+  for (ipc::DeviceWindow& window : daemon_.control().windows) window.leased = kGate;
   for (const uint32_t device : {ipc::kDevices, ipc::kDevices + 4}) {
     app("context " + std::to_string(device + 1));
     EXPECT_EQ(app("launch"), "0") << "whose gate is that?";

@@ -104,7 +104,7 @@ int FakeDaemon::receive_attach() {
   return socket_;
 }
 
-void FakeDaemon::accept(uint64_t word, uint32_t flags) {
+void FakeDaemon::accept(uint32_t leased, uint32_t flags) {
   receive_attach();
   int fds[4];
   control_ = make<ipc::ControlMemory>("control", fds[0]);
@@ -114,7 +114,7 @@ void FakeDaemon::accept(uint64_t word, uint32_t flags) {
   ASSERT_NE(client_, nullptr);
   // Longer than a busy machine keeps the test from answering.
   control_->header.starvation_ms = 2 * kPatienceMs;
-  for (ipc::DeviceWindow& window : control_->windows) window.word = word;
+  for (ipc::DeviceWindow& window : control_->windows) window.leased = leased;
   std::fill_n(cursors_, ipc::kThreads, 0);
   records_.clear();
   std::fill_n(asks_, ipc::kThreads, std::deque<ipc::RecordFields>());

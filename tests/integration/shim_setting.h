@@ -32,9 +32,9 @@ class FakeDaemon {
   explicit FakeDaemon(const std::string& socket_path);
   ~FakeDaemon();
 
-  // Accepts the next client, makes its memories with `word` as its window, and answers. Its streams
-  // may wait if it can and `has_gates`.
-  void accept(uint64_t word, uint32_t flags = 0);
+  // Accepts the next client, makes its memories with `leased` as its allowance, and answers. Its
+  // streams may wait if it can and `has_gates`.
+  void accept(uint32_t leased, uint32_t flags = 0);
   void refuse();                                   // the same, with managed = 0
   void answer(std::span<const std::byte> packet);  // with this, whatever it is, and leaves
   void hang_up();                                  // as a daemon that dies
@@ -102,8 +102,8 @@ class Application {
   FILE* from_ = nullptr;
 };
 
-inline constexpr uint64_t kLease = ipc::pack_window(1, ipc::kWindowLease);
-inline constexpr uint64_t kGate = ipc::pack_window(1, ipc::kWindowGate);
+// DeviceWindow::leased
+inline constexpr uint32_t kLease = 1, kGate = 0;
 
 class Shim : public ::testing::Test {
  protected:
@@ -115,14 +115,14 @@ class Shim : public ::testing::Test {
     return {"HEDDLE_SOCKET=" + path_, "HEDDLE_LABEL=a label", "HEDDLE_PRIORITY=7"};
   }
   // An attached application.
-  void start(Application& app, uint64_t word, uint32_t flags = 0) {
+  void start(Application& app, uint32_t leased, uint32_t flags = 0) {
     app.send("init");
-    daemon_.accept(word, flags);
+    daemon_.accept(leased, flags);
     ASSERT_EQ(app.receive(), "0");
   }
   struct Attached : Application {
-    Attached(Shim& shim, uint64_t word, uint32_t flags = 0) : Application(shim.environment()) {
-      shim.start(*this, word, flags);
+    Attached(Shim& shim, uint32_t leased, uint32_t flags = 0) : Application(shim.environment()) {
+      shim.start(*this, leased, flags);
     }
   };
   // A launch that asks and is granted, with these. Its ask.

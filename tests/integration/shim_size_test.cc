@@ -45,10 +45,11 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
   EXPECT_FALSE(moved(app, "launch 64"));
 }
 
-TEST_F(ShimSize, AKernelsSizeHoldsUnderAWindowAndBehindAGrantThatNamesNone) {
+TEST_F(ShimSize, AKernelsSizeHoldsWhereTheGatesStandOpen) {
   Sized app(*this);
   tell({.size = kTwo});
-  daemon_.control().windows[0].word = ipc::pack_window(7, 1'000'000);
+  daemon_.control().windows[0].leased = kGate;
+  daemon_.gates->word[0] = ipc::gate_open(0);
   EXPECT_TRUE(moved(app, "launch 64"));
 }
 
@@ -345,7 +346,7 @@ TEST_F(ShimTwins, AGraphThatIsToUseItsNodesPrioritiesAndHasNoneIsRaised) {
 TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
   Sized app(*this);
   EXPECT_EQ(app("graph_make"), "0");
-  daemon_.control().windows[0].word = kGate;
+  daemon_.control().windows[0].leased = kGate;
   for (int i = 0; i < 2'000; ++i) {
     app.send("graph_run");
     const auto ask = daemon_.wait_for_ask();

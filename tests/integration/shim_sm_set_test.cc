@@ -111,7 +111,7 @@ TEST_F(ShimSmSet, WithoutAnSmSetNothingIsMade) {
 TEST_F(ShimSmSet, AGrantSaysWhere) {
   OnSet app(*this);
   const std::string lane = lane_of(app);
-  daemon_.control().windows[0].word = kGate;
+  daemon_.control().windows[0].leased = kGate;
   expect_asks(app, "launch 64", 0, 0u, 0u);
   const std::string seen = app("ops");
   EXPECT_EQ(seen.find(lane), std::string::npos) << seen;
@@ -247,12 +247,12 @@ TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
   app("set fake_unseen 1");
   lane_of(app);
   lane_of(app, "second 72");
-  daemon_.control().windows[0].word = kGate;
+  daemon_.control().windows[0].leased = kGate;
   for (int i = 0; i < 20; ++i) {
     expect_asks(app, "launch 64", 0, 0u, kSet);
   }
   daemon_.control().hints[0].kernels[0].predicted_us = 0;  // timed by a pair of events
-  daemon_.control().windows[0].word = kLease;
+  daemon_.control().windows[0].leased = kLease;
   app("again 100");
   EXPECT_GT(std::stoi(app("get fake_event_calls")), 0);
   EXPECT_EQ(app("get fake_ended"), "0");

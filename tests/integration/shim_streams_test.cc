@@ -21,10 +21,10 @@ TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
   Attached app(*this, kLease);
   predict(10);
   app("launch 64");
-  daemon_.control().windows[0].word = kGate;
+  daemon_.control().windows[0].leased = kGate;
   app.send("@launch 64");
   const auto ask = daemon_.wait_for_ask(1);
-  daemon_.control().windows[0].word = kLease;
+  daemon_.control().windows[0].leased = kLease;
   app("launch 64");
   app("sync 64");
   const auto launches = records(Kind::KERNEL);
@@ -35,32 +35,6 @@ TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
   EXPECT_EQ(app("result"), "0");
   app("sync 64");
   EXPECT_EQ(newest(records(Kind::COMPLETION)), launches.back().stream_seq);
-}
-
-// A window bounds what is queued, not what runs side by side.
-TEST_F(Shim, UnderAFullWindowAStreamWithoutWorkDoesNotWait) {
-  Attached app(*this, ipc::pack_window(1, 250));
-  predict(300);
-  app("set fake_busy 1");
-  ipc::DeviceWindow& window = daemon_.control().windows[0];
-  window.free_streams = 3;
-  for (const char* stream : {"launch 64", "launch 72", "launch 80"}) EXPECT_EQ(app(stream), "0");
-  EXPECT_EQ(records(Kind::KERNEL).back().admission, wire::Admission::WINDOW);
-  const auto waits = [&](const std::string& launch) {
-    app.send(launch);
-    EXPECT_FALSE(daemon_.pending(50));
-    EXPECT_FALSE(app.answered()) << launch;
-    daemon_.control().header.bypass = 1;
-    EXPECT_EQ(app.receive(), "0");
-    daemon_.control().header.bypass = 0;
-  };
-  waits("launch 88");  // a fourth stream
-  waits("launch 64");  // one that has work
-  app("set fake_busy 0");
-  EXPECT_EQ(app("launch 64"), "0") << "what was there is done";
-  app("set fake_busy 1");
-  window.free_streams = 0;
-  waits("launch 96");
 }
 
 TEST_F(Shim, AThreadsOwnStreamEndsWithIt) {
@@ -100,7 +74,7 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
   Attached app(*this, kLease);
   predict(10);
   app("launch 64");
-  daemon_.control().windows[1].word = kGate;
+  daemon_.control().windows[1].leased = kGate;
   app.send("@launch 4096");
   const auto ask = daemon_.wait_for_ask(1);
   EXPECT_EQ(ask.device, 1);
@@ -114,7 +88,7 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
 // Each device counts from 1, and a thread waits in one place.
 TEST_F(Shim, ATicketOfOneDeviceIsNoneOfAnother) {
   Attached app(*this, kGate);
-  daemon_.control().windows[1].word = kGate;
+  daemon_.control().windows[1].leased = kGate;
   predict(100);
   EXPECT_EQ(expect_asks(app, "launch").ask_seq, 1u);
   app("context 2");
@@ -129,7 +103,8 @@ TEST_F(Shim, ATicketOfOneDeviceIsNoneOfAnother) {
 }
 
 TEST_F(Shim, MarksAStreamAgainOnceItsContextIsCurrent) {
-  Attached app(*this, ipc::pack_window(1, 1));  // marks every launch
+  Attached app(*this, kGate);  // marks every launch
+  daemon_.gates->word[0] = ipc::gate_open(0);
   predict(1);
   app("launch 4096");
   EXPECT_EQ(app("get fake_event_calls"), "0") << "an event of another context";
@@ -232,10 +207,9 @@ TEST_F(Shim, OnlyTheLastReleaseEndsThePrimaryContext) {
   EXPECT_EQ(records(Kind::STREAM_END).size(), 1u);
 }
 
-TEST_F(Shim, ALaunchThatFailsUsesNoneOfTheWindow) {
-  Attached app(*this, ipc::pack_window(1, 250));
+TEST_F(Shim, TellsOfEachLaunchThatTheDriverRefused) {
+  Attached app(*this, kLease);
   predict(100);
-  app("set fake_busy 1");
   for (int i = 0; i < 6; ++i) {
     app("set fake_fail 701");
     EXPECT_EQ(app("launch"), "701");

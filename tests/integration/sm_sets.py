@@ -28,10 +28,11 @@ HANGS_SECONDS = 20  # it takes some tenths of a second
 FENCES = """
 -- Everybody asks, and every other launch of a client goes to 24 SMs if it can.
 queue.create("all")
+local function gate() return GATE end
 return policy {
   name = "sets", api = 1, version = "1.0.0", per_launch = true,
   hooks = {
-    client_active = function(c) return GATE end,
+    client_init = gate, client_active = gate, client_idle = gate,
     enqueue = function(k) return queue.insert("all", k, 0) end,
     dispatch = function(g)
       local k = queue.peek("all")

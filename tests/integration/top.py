@@ -64,7 +64,7 @@ def check(where):
     assert abs(sum(c["share_pct"] for c in top["clients"]) - 100) < 0.1, top
     assert all(c["gpu_pct"] < 110 and c["launches_per_s"] > 10 for c in top["clients"]), top
     assert of["batch"]["wait_p99_us"] >= of["batch"]["wait_p50_us"] > 0, of["batch"]
-    assert of["latency"]["wait_p99_us"] == 0 and of["latency"]["window"] == "lease", of
+    assert of["latency"]["wait_p99_us"] == 0 and of["latency"]["allowed"] == "lease", of
     text = heddle(where, "top", "--once", "--interval", "0.3", "--sort", "priority")
     lines = text.splitlines()
     assert all(len(line) <= 80 for line in lines), text

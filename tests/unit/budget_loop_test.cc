@@ -169,7 +169,7 @@ class BudgetLoopTest : public CoreTest {
       l.took_us += static_cast<double>(now_ - l.since) / 1e3;
       done(l.id);
     } else if (!l.runs && !l.asks && l.on && now_ >= l.next_at) {
-      if (window(l.id) == kWindowLeased) {
+      if (allowed(l.id) == Allowance::kLeased) {
         post(l.id);
         launched(l);
       } else {

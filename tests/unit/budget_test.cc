@@ -409,7 +409,7 @@ TEST_F(BudgetTest, ANeighbourWhoseCostNobodyKnowsDoesNotJoin) {
 TEST_F(BudgetTest, AGapHoldsWhatIsInFlightAndOneMoreLaunch) {
   teach(kNeighbour, 400, 2000);
   Event e(EventKind::kTerms, now_, kVictim);
-  e.terms = {1, 0, 0, 0, {1.0001f}};
+  e.terms = {1, 0, 0, {1.0001f}};
   step(e);
   teach(kVictim, 1000, 500);
   now_ -= 490 * kUs;  // its gap has just begun
@@ -422,7 +422,7 @@ TEST_F(BudgetTest, AGapHoldsWhatIsInFlightAndOneMoreLaunch) {
 
 TEST_F(BudgetTest, WithoutAPromiseNothingIsCharged) {
   Event e(EventKind::kTerms, now_, kVictim);
-  e.terms = {1, 0, 0, 0, {}};
+  e.terms = {1, 0, 0, {}};
   step(e);
   work(5);
   EXPECT_EQ(let_go(), 1000);
@@ -456,7 +456,7 @@ TEST_F(BudgetTest, PoliciesSeeSlowdownsAndWhatIsLeft) {
 TEST_F(BudgetTest, AMoreImportantClientIsNotCharged) {
   attach(3, 0);
   Event e(EventKind::kTerms, now_, kVictim);
-  e.terms = {1, 0, 0, 5, {1.10F}};
+  e.terms = {1, 0, 5, {1.10F}};
   step(e);
   work(5);
   const double before = balance();
@@ -469,10 +469,10 @@ TEST_F(BudgetTest, AMoreImportantClientIsNotCharged) {
 
 TEST_F(BudgetTest, ALessImportantPromiseHoldsNobodyMoreImportant) {
   Event e(EventKind::kTerms, now_, kNeighbour);
-  e.terms = {1, 0, 0, 5, {}};
+  e.terms = {1, 0, 5, {}};
   step(e);
   e = Event(EventKind::kTerms, now_, kVictim);
-  e.terms = {1, 0, 0, 9, {1.10F}};
+  e.terms = {1, 0, 9, {1.10F}};
   step(e);
   use(kNeighbour, 200, 0.9F);
   work(1);

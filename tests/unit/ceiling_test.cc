@@ -127,7 +127,7 @@ class CeilingOfAClientTest : public CoreTest {
   }
   void limit(float dram) {
     Event e(EventKind::kTerms, now_, 2);
-    e.terms = {1, 0, 0, 5, {}, {0, 0, dram}};
+    e.terms = {1, 0, 5, {}, {0, 0, dram}};
     step(e);
   }
   WaitTold waits() {
@@ -138,7 +138,7 @@ class CeilingOfAClientTest : public CoreTest {
 
 TEST_F(CeilingOfAClientTest, HoldsItsLaunchBackUntilItOwesNothing) {
   ASSERT_EQ(grants_.size(), 1u) << "the first goes";
-  EXPECT_EQ(window(2), kWindowGated) << "it asks while client 1 is active";
+  EXPECT_EQ(allowed(2), Allowance::kGated) << "it asks while client 1 is active";
   tick(1'000 * kUs);
   done(2, 1'000);
   post(1);

@@ -76,11 +76,10 @@ void Campaign::take(size_t device, std::span<const Decision> decisions) {
       if (client.id != d.client) continue;
       Seat& seat = client.seats[device];
       if (d.kind == DecisionKind::kWindow) {
-        seat.window_us = d.window_us;
-        seat.epoch = d.epoch;
+        seat.allowed = d.allowed;
+        seat.credit_us = 0;
       } else if (d.kind == DecisionKind::kGrant) {
         seat.asking = false;
-        seat.epoch_let = seat.epoch;
         seat.credit_us = d.credit_us;
         begin(client, seat, seat.thread, seat.kernel);
       }
@@ -123,7 +122,6 @@ void Campaign::attach(Client& client, size_t device) {
   e.attached.profile_runs = one_in(5) ? 100 : 0;
   e.attached.share = one_in(3) ? 2 : 1;
   e.attached.slo_ms = one_in(3) ? 5 : 0;
-  e.attached.window_max_us = one_in(8) ? 1'500 : 0;
   e.attached.fail_closed = one_in(4);
   e.attached.gates = !one_in(3);
   constexpr uint8_t kPriorities[] = {0, 0, 2, 5, 9, 9, 9};
@@ -231,7 +229,6 @@ Event Campaign::launch_event(EventKind kind, const Client& client, size_t device
   e.launch.stream = thread;
   e.launch.thread = thread;
   e.launch.stream_seq = seat.streams[thread].seq + 1;
-  e.launch.epoch = seat.epoch - (one_in(30) ? 1U : 0U);
   e.launch.kind = one_in(30)        ? LaunchKind::kCopy
                   : kernel % 4 == 3 ? LaunchKind::kGraph
                                     : LaunchKind::kKernel;
@@ -265,12 +262,13 @@ void Campaign::launch(Client& client, size_t device, uint16_t thread) {
                                    Admission::kSelfStale, Admission::kBypass};
     return post(client, device, thread, kSelf[random(4)]);
   }
-  if (seat.window_us == kWindowLeased) return post(client, device, thread, Admission::kLease);
-  if (seat.window_us != kWindowGated && !one_in(4)) {
-    return post(client, device, thread, Admission::kWindow);
+  if (seat.allowed == Allowance::kLeased) return post(client, device, thread, Admission::kLease);
+  if (seat.allowed == Allowance::kOpen && !one_in(4)) {
+    ++seat.ticket;
+    return post(client, device, thread, Admission::kGated);
   }
   if (seat.asking) return;  // it waits behind that
-  if (seat.credit_us > 0 && seat.epoch_let == seat.epoch) {
+  if (seat.credit_us > 0) {
     seat.credit_us -= 50;
     ++seat.ticket;
     return post(client, device, thread, Admission::kGated);

@@ -54,15 +54,14 @@ class Campaign {
   };
   struct Seat {  // a client on one device
     bool attached = false, waiting = false, unobserved = false;
-    uint32_t window_us = kWindowGated, epoch = 0;
+    Allowance allowed = Allowance::kGated;
     std::vector<Stream> streams;  // one of a thread
     uint32_t ticket = 0;          // the newest,
     bool asking = false;          // which the core did not let go
     bool at_gate = false;
-    uint16_t thread = 0;  // whose it is,
-    uint32_t kernel = 0;  // and of what
-    uint32_t epoch_let = 0;
-    double credit_us = 0;  // good in that epoch
+    uint16_t thread = 0;   // whose it is,
+    uint32_t kernel = 0;   // and of what
+    double credit_us = 0;  // until its next allowance
   };
   struct Client {
     ClientId id = 0;

@@ -53,11 +53,11 @@ TEST(Run, ARunBeginsWithTheFirstLaunchAfterASynchronize) {
   EXPECT_EQ(run.launches, 1u);
 }
 
-TEST(Standing, AnotherPolicyForgetsALaunchPriorityAndTellsTheWindowAnew) {
+TEST(Standing, AnotherPolicyForgetsALaunchPriorityAndTellsTheAllowanceAnew) {
   Standing standing;
   standing.window_sent = true;
   standing.launch_priority = -3;
-  standing.choice.set(500, 0, kMs);
+  standing.choice.set(Allowance::kLeased, 0, kMs);
   standing.forget_policy();
   EXPECT_FALSE(standing.window_sent);
   EXPECT_FALSE(standing.choice.chosen);

@@ -24,7 +24,10 @@ class CoreTest : public ::testing::Test {
 
   void take(std::span<const Decision> decisions) {
     for (const Decision& d : decisions) {
-      if (d.kind == DecisionKind::kWindow) window_[d.client] = d;
+      if (d.kind == DecisionKind::kWindow) {
+        window_[d.client] = d;
+        ++windows_[d.client];
+      }
       if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
       if (d.kind == DecisionKind::kStop) stop_[d.client] = d;
       if (d.kind == DecisionKind::kHint) hint_[d.kernel] = d.predicted_us;
@@ -66,7 +69,6 @@ class CoreTest : public ::testing::Test {
     e.launch.kernel = 0;
     e.launch.stream_seq = ++stream_seq_[id];
     e.launch.thread = thread;
-    e.launch.epoch = window_[id].epoch;
     e.launch.admission = admission;
     if (kind == EventKind::kAsked) e.launch.ask_seq = ++ask_seq_[id];
     return e;
@@ -107,7 +109,7 @@ class CoreTest : public ::testing::Test {
     ask(2);
   }
 
-  uint32_t window(ClientId id) { return window_[id].window_us; }
+  Allowance allowed(ClientId id) { return window_[id].allowed; }
 
   // Teaches client `id` that its kernel takes `run_us` and is followed by `gap_us`.
   void teach(ClientId id, double run_us, double gap_us, int rounds = 40) {
@@ -122,6 +124,7 @@ class CoreTest : public ::testing::Test {
   std::unique_ptr<Scheduler> core_;
   TimeNs now_ = kMs;
   std::map<ClientId, Decision> window_;
+  std::map<ClientId, uint32_t> windows_;  // how many
   std::map<ClientId, Decision> stop_;
   std::vector<Decision> grants_;
   std::map<uint32_t, float> hint_;

@@ -58,7 +58,6 @@ class GatesTest : public CoreTest {
     }
     return {};
   }
-  uint32_t epoch(ClientId id) { return window_[id].epoch; }
 
   Giving policy_;
 };
@@ -79,10 +78,10 @@ TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
   CoreTest::use(&gating);
   take(core_->set_alone(true, now_));
   attach_gates(1);
-  ASSERT_EQ(window(1), kWindowGated);
-  EXPECT_FALSE(window_[1].gates_wanted);
+  ASSERT_EQ(allowed(1), Allowance::kGated);
+  EXPECT_FALSE(window_[1].gates_soon);
   take(core_->set_alone(false, now_));
-  EXPECT_TRUE(window_[1].gates_wanted);
+  EXPECT_TRUE(window_[1].gates_soon);
 }
 
 // The next request of client 1 may have waited for the one before it.
@@ -225,37 +224,37 @@ TEST_F(GatesTest, OpenGatesOutlastTheGapAndCloseWhenSomebodyAboveLaunches) {
   teach(1, 500, 300);
   ask_at_gate(2, 1);
   ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   tick(1 * kMs);
-  EXPECT_EQ(epoch(2), before) << "the gap is longer than it was predicted to be";
+  EXPECT_EQ(windows_[2], before) << "the gap is longer than it was predicted to be";
   post(1);
-  EXPECT_GT(epoch(2), before);
-  EXPECT_EQ(window(2), kWindowGated);
+  EXPECT_GT(windows_[2], before);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, SomebodyAboveWhoAsksClosesTheGates) {
   begin();
   ask_at_gate(2, 1);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   ask(1);
-  EXPECT_GT(epoch(2), before);
+  EXPECT_GT(windows_[2], before);
 }
 
 TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
   begin();
   Event e(EventKind::kTerms, now_, 2);
-  e.terms = {1, 0, 0, 8, {}};
+  e.terms = {1, 0, 8, {}};
   step(e);
   attach_gates(3);
   ask_at_gate(2, 1);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   ask_at_gate(3, 1);
-  EXPECT_EQ(epoch(2), before) << "client 3 is below";
+  EXPECT_EQ(windows_[2], before) << "client 3 is below";
   attach_gates(4);
   e.client = 4;
   step(e);
   ask_at_gate(4, 1);
-  EXPECT_GT(epoch(2), before) << "client 4 is as important";
+  EXPECT_GT(windows_[2], before) << "client 4 is as important";
 }
 
 TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
@@ -267,11 +266,11 @@ TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
   ask_at_gate(2, 1);
   ASSERT_EQ(grants_.back().credit_us, 300u);
   EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs + 300);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   policy_.open = false;
   attach_gates(3);
   ask_at_gate(3, 1);
-  EXPECT_EQ(epoch(2), before);
+  EXPECT_EQ(windows_[2], before);
   gated(2, 1);  // of the unit that was granted
   EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 2 * kDefaultUs + 300);
   gated(2, 2);
@@ -333,9 +332,9 @@ TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {
   use({});
   ask_at_gate(2, 1, kInside);
   ASSERT_EQ(grants_.back().credit_us, 0u);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   post(1);
-  EXPECT_GT(epoch(2), before);
+  EXPECT_GT(windows_[2], before);
 }
 
 TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
@@ -345,7 +344,7 @@ TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
   use({});
   work(1);
   ask_at_gate(2, 1, kInside);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   struct Beside : Giving {
     DispatchVerdict dispatch(Gpu& g) override {
       DispatchVerdict v = Giving::dispatch(g);
@@ -357,10 +356,10 @@ TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
   ASSERT_EQ(grants_.back().thread, kGate);
   EXPECT_NEAR(status(2).outstanding_us, 200, 1) << "a piece";
   tick(100 * kUs);
-  EXPECT_EQ(epoch(2), before) << "the piece still runs";
+  EXPECT_EQ(windows_[2], before) << "the piece still runs";
   EXPECT_LE(core_->next_deadline(), now_ + 100 * kUs);
   tick(100 * kUs);
-  EXPECT_GT(epoch(2), before);
+  EXPECT_GT(windows_[2], before);
 }
 
 TEST_F(GatesTest, WhoWaitsAtAClosedGateHasNoWork) {
@@ -406,9 +405,9 @@ TEST_F(GatesTest, AGraphThatIsStoppedAgainAndAgainStarvesFromItsFirstAsk) {
   tick(60 * kMs);
   ASSERT_EQ(grants_.size(), 3u);
   EXPECT_EQ(grants_[2].decider, Decider::kStarvation);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   tick(10 * kMs);
-  EXPECT_EQ(epoch(2), before) << "then it goes to its end";
+  EXPECT_EQ(windows_[2], before) << "then it goes to its end";
 }
 
 TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
@@ -422,36 +421,24 @@ TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
   done(1);
   ask_at_gate(2, 1, kInside);
   ASSERT_EQ(grants_.back().client, 2u);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   ask_at_gate(3, 1, kInside);
   EXPECT_EQ(grants_.back().client, 3u);
   tick(1 * kMs);
-  EXPECT_EQ(epoch(2), before) << "whoever stopped the other would be stopped by it at once";
+  EXPECT_EQ(windows_[2], before) << "whoever stopped the other would be stopped by it at once";
 }
 
-TEST_F(GatesTest, AFiniteWindowWantsGatesInsideWhileSomebodyMoreImportantIsThere) {
+TEST_F(GatesTest, BelowQ4EvenTheMostImportantStandsAtGatesThatAreOpen) {
   attach_gates(2);
-  EXPECT_TRUE(window_[2].gates_wanted) << "somebody may come";
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
+  EXPECT_TRUE(window_[2].gates_soon) << "somebody may come";
   EXPECT_FALSE(window_[2].gates_inside);
   attach(1, 0);
   EXPECT_TRUE(window_[2].gates_inside);
-  EXPECT_FALSE(window_[1].gates_wanted) << "it is leased";
+  EXPECT_EQ(allowed(2), Allowance::kOpen) << "what stands there can be held";
+  EXPECT_FALSE(window_[1].gates_soon) << "it is leased";
   step(Event(EventKind::kDetached, now_, 1));
   EXPECT_FALSE(window_[2].gates_inside);
-}
-
-TEST_F(GatesTest, AWindowThatAPolicyGaveBoundsWhatIsQueued) {
-  struct : Policy {
-    std::string_view name() const override { return "windows"; }
-    WindowVerdict client_init(Gpu&, ClientId) override {
-      return {.result = HookResult::kDecided, .window_us = 500};
-    }
-  } windows;
-  CoreTest::use(&windows);
-  attach_gates(2);
-  EXPECT_FALSE(window_[2].gates_wanted);
-  attach(1, 0);
-  EXPECT_TRUE(window_[2].gates_wanted) << "it may be stopped";
 }
 
 TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
@@ -459,7 +446,8 @@ TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
   EXPECT_TRUE(status(2).view.gates);
   step(Event(EventKind::kGatesLeft, now_, 2));
   EXPECT_FALSE(status(2).view.gates);
-  EXPECT_FALSE(window_[2].gates_wanted);
+  EXPECT_FALSE(window_[2].gates_soon);
+  EXPECT_EQ(allowed(2), Allowance::kOpen) << "as its page says";
 }
 
 TEST_F(GatesTest, TheBoundIsAUnitOrAPiece) {
@@ -477,9 +465,9 @@ TEST_F(GatesTest, AClientWithoutWorkLeavesNoGateOpen) {
   begin();
   ask_at_gate(2, 1);
   done(2);
-  const uint32_t before = epoch(2);
+  const uint32_t before = windows_[2];
   tick(60 * kMs);
-  EXPECT_GT(epoch(2), before);
+  EXPECT_GT(windows_[2], before);
 }
 
 }  // namespace

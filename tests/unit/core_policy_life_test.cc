@@ -40,7 +40,7 @@ struct LifePolicy : Policy {
   }
   WindowVerdict client_update(Gpu&, ClientId id) override {
     said.push_back("update " + std::to_string(id));
-    return {HookResult::kDecided, false, 900};
+    return {HookResult::kDecided, false, Allowance::kGated};
   }
   bool hears_updates() const override { return updates; }
   EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
@@ -74,7 +74,7 @@ class PolicyLifeTest : public CoreTest {
   }
   void terms(ClientId id, uint8_t priority) {
     Event e(EventKind::kTerms, now_, id);
-    e.terms = {1, 0, 0, priority, {}};
+    e.terms = {1, 0, priority, {}};
     step(e);
   }
   LifePolicy policy_;
@@ -165,7 +165,7 @@ TEST_F(PolicyLifeTest, HearsOfOtherTermsOnceOrAsOfOneWhoLeftAndCame) {
   policy_.said.clear();
   terms(1, 3);
   EXPECT_EQ(policy_.said, std::vector<std::string>{"update 1"});
-  EXPECT_EQ(window(1), 900u);
+  EXPECT_EQ(allowed(1), Allowance::kGated);
   policy_.updates = false;
   policy_.said.clear();
   terms(1, 5);

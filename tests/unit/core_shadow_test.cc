@@ -142,15 +142,15 @@ TEST_F(ShadowTest, BesideTheBuiltInACandidateThatSaysNothingDecidesAlike) {
 
 TEST_F(ShadowTest, AClientThatTheCandidateLeasesNeverWaitsThere) {
   Gate live, candidate;
-  candidate.window = {HookResult::kDecided, false, kWindowLeased};
+  candidate.window = {HookResult::kDecided, false, Allowance::kLeased};
   contend(live, candidate);
-  EXPECT_EQ(window(2), kWindowGated);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
   live.open = true;
   tick(kMs);
   const ShadowOfClient two = of(2);
   EXPECT_EQ(two.counts.sooner, 1u);
-  EXPECT_EQ(two.window_us, kWindowLeased);
-  EXPECT_EQ(two.live_window_us, kWindowGated);
+  EXPECT_EQ(two.allowed, Allowance::kLeased);
+  EXPECT_EQ(two.live_allowed, Allowance::kGated);
 }
 
 TEST_F(ShadowTest, ACandidatesFirstFaultEndsIt) {
@@ -275,11 +275,11 @@ class Random : public Policy {
   WindowVerdict window(Gpu& gpu, ClientId id) {
     gpu.set_launch_priority(id, -static_cast<int>(random_() % 6));
     gpu.resize(id);
-    if (random_() % 2 == 0)
-      gpu.set_window(id, static_cast<uint32_t>(random_() % 2000), random_() % 2 == 0 ? 0 : 500);
+    if (random_() % 2 == 0) gpu.set_window(id, allowance(), random_() % 2 == 0 ? 0 : 500);
     if (random_() % 2 == 0) return {};
-    return {HookResult::kDecided, random_() % 8 == 0, static_cast<uint32_t>(random_() % 3000)};
+    return {HookResult::kDecided, random_() % 8 == 0, allowance()};
   }
+  Allowance allowance() { return random_() % 2 == 0 ? Allowance::kLeased : Allowance::kGated; }
 
   std::mt19937_64 random_;
   const bool faults_;
@@ -313,7 +313,7 @@ std::vector<Decision> decisions_of(uint64_t seed, bool shadowed) {
         break;
       case 2:
         e.kind = EventKind::kTerms;
-        e.terms = {1, 0, 0, static_cast<uint8_t>(random() % 10), {}};
+        e.terms = {1, 0, static_cast<uint8_t>(random() % 10), {}};
         break;
       case 3:
       case 4:
@@ -338,10 +338,10 @@ TEST(Shadow, ChangesNoDecisionWhateverTheCandidateDoes) {
     for (size_t i = 0; i < with.size(); ++i) {
       ASSERT_EQ(
           std::tuple(without[i].kind, without[i].at, without[i].client, without[i].ask_seq,
-                     without[i].window_us, without[i].epoch, without[i].decider,
-                     without[i].launch_priority, without[i].credit_us),
-          std::tuple(with[i].kind, with[i].at, with[i].client, with[i].ask_seq, with[i].window_us,
-                     with[i].epoch, with[i].decider, with[i].launch_priority, with[i].credit_us))
+                     without[i].allowed, without[i].decider, without[i].launch_priority,
+                     without[i].credit_us),
+          std::tuple(with[i].kind, with[i].at, with[i].client, with[i].ask_seq, with[i].allowed,
+                     with[i].decider, with[i].launch_priority, with[i].credit_us))
           << "seed " << seed << ", decision " << i;
     }
   }

@@ -11,45 +11,67 @@
 namespace heddle::core {
 namespace {
 
-TEST_F(CoreTest, NoWindowIsLongerThanTheAdministratorsLimitUnlessBypassed) {
-  Event e(EventKind::kAttached, now_, 1);
-  e.attached = {};
-  e.attached.window_max_us = 300;
-  step(e);
-  EXPECT_EQ(window(1), 300u) << "Q0 would be leased";
-  take(core_->set_bypass(true, now_));
-  EXPECT_EQ(window(1), kWindowLeased);
-  take(core_->set_bypass(false, now_));
-  EXPECT_EQ(window(1), 300u);
-}
-
-TEST_F(CoreTest, LeasesALatencyClientAndBoundsABatchClientThatIsAlone) {
+TEST_F(CoreTest, LeasesALatencyClientAndABatchClientThatIsAlone) {
   attach(2, 9);
-  EXPECT_EQ(window(2), 2000u);
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
   take(core_->set_alone(true, now_));
-  EXPECT_EQ(window(2), 100'000u);
+  EXPECT_EQ(allowed(2), Allowance::kLeased);
   take(core_->set_alone(false, now_));
   attach(1, 0);  // and may start work at any time
-  EXPECT_EQ(window(1), kWindowLeased);
-  EXPECT_EQ(window(2), 1000u);
+  EXPECT_EQ(allowed(1), Allowance::kLeased);
+  EXPECT_EQ(allowed(2), Allowance::kGated) << "what it launched cannot be held";
 }
 
-TEST_F(CoreTest, RevokesTheWindowWhenHigherPriorityStartsWork) {
+// Nobody above works, and may at any time.
+TEST_F(CoreTest, WhatCannotBeHeldGoesLittleAheadOfTime) {
   attach_both();
-  const uint32_t before = window_[2].epoch;
-  post(1);
-  EXPECT_EQ(window(2), kWindowGated);
-  EXPECT_GT(window_[2].epoch, before);
+  const auto ask_in = [&](uint16_t stream) {
+    Event e = launch(EventKind::kAsked, 2, Admission::kAsk);
+    e.launch.stream = stream;
+    const size_t before = grants_.size();
+    step(e);
+    return grants_.size() > before;
+  };
+  int went = 0;
+  while (went < 30 && ask_in(0)) ++went;
+  EXPECT_EQ(went, 11) << "of 100 us each: a millisecond, and one more";
+  now_ += 200 * kUs;
+  Event over(EventKind::kCompleted, now_, 2);
+  over.done = {2, 0, 0, Evidence::kMarker};
+  step(over);
+  EXPECT_EQ(grants_.size(), 12u) << "as what was there is seen to be over";
+  went = 0;
+  for (uint16_t stream = 1; stream < 20 && ask_in(stream); ++stream) ++went;
+  EXPECT_EQ(went, 7) << "one in each of eight streams";
 }
 
-TEST_F(CoreTest, OpensTheWindowAgainOnceHigherPriorityIsIdle) {
-  attach_both();
+TEST_F(CoreTest, GatesWhenHigherPriorityStartsWork) {
+  attach(1, 0);
+  Event e(EventKind::kAttached, now_, 2);
+  e.attached = {};
+  e.attached.priority = 9;
+  e.attached.gates = true;
+  step(e);
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
+  const uint32_t before = windows_[2];
   post(1);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
+  EXPECT_GT(windows_[2], before);
+}
+
+TEST_F(CoreTest, OpensOnceHigherPriorityIsIdle) {
+  attach(1, 5);
+  attach(2, 5);
+  attach(3, 4);
+  step(Event(EventKind::kDetached, now_, 3));
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
+  attach(3, 4);
+  post(3);
   now_ += 100 * kUs;
-  done(1);
-  EXPECT_EQ(window(2), kWindowGated);
-  tick(3 * kMs);
-  EXPECT_EQ(window(2), 1000u);
+  done(3);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
+  step(Event(EventKind::kDetached, now_, 3));
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
 }
 
 TEST_F(CoreTest, EqualsAtTheTopAllRunFree) {
@@ -57,8 +79,8 @@ TEST_F(CoreTest, EqualsAtTheTopAllRunFree) {
   attach(2, 3);
   post(1);
   post(2);
-  EXPECT_EQ(window(1), kWindowLeased);
-  EXPECT_EQ(window(2), kWindowLeased);
+  EXPECT_EQ(allowed(1), Allowance::kLeased);
+  EXPECT_EQ(allowed(2), Allowance::kLeased);
 }
 
 TEST_F(CoreTest, HoldsAnAskWhileHigherPriorityWorkIsOutstanding) {
@@ -224,7 +246,7 @@ TEST_F(CoreTest, BypassGrantsEveryAskAndLeasesEveryone) {
   take(core_->set_bypass(true, now_));
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].decider, Decider::kBypass);
-  EXPECT_EQ(window(2), kWindowLeased);
+  EXPECT_EQ(allowed(2), Allowance::kLeased);
 }
 
 TEST_F(CoreTest, AWithdrawnAskIsForgotten) {

@@ -23,9 +23,7 @@ void DecisionLog::decision(const Decision& d) {
                                uint64_t{d.managed},
                                uint64_t{d.sm_set.bits()},
                                uint64_t{d.credit_us},
-                               uint64_t{d.window_us},
-                               uint64_t{d.free_streams},
-                               uint64_t{d.epoch},
+                               static_cast<uint64_t>(d.allowed),
                                uint64_t{d.kernel},
                                uint64_t{std::bit_cast<uint32_t>(d.predicted_us)},
                                uint64_t{d.measure},
@@ -57,9 +55,10 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
     const ClientView& v = c.view;
     tell(v.id * 16 + v.active * 8 + v.profiled * 4 + core.view().sized(v.id) * 2 +
          core.view().full(v.id));
-    for (const uint64_t count : {c.launches, c.granted, c.gaps_filled, c.gaps_exceeded,
-                                 uint64_t{c.kernels}, uint64_t{c.runs}, uint64_t{v.queued},
-                                 uint64_t{v.window_us}, c.promise.blocks, c.promise.broken}) {
+    for (const uint64_t count :
+         {c.launches, c.granted, c.gaps_filled, c.gaps_exceeded, uint64_t{c.kernels},
+          uint64_t{c.runs}, uint64_t{v.queued}, static_cast<uint64_t>(v.allowed), c.promise.blocks,
+          c.promise.broken}) {
       tell(count);
     }
     for (const double us : {c.outstanding_us, c.gpu_us, c.added_us_max, c.worst.lasted_us,
@@ -93,7 +92,7 @@ void DecisionLog::tell(const Scheduler& core, TimeNs now) {
     for (const ShadowOfClient& c : shadow->clients) {
       tell(c.counts.alike * 1'000'000 + c.counts.sooner * 1'000 + c.counts.later);
       tell(c.counts.candidate.sum_us());
-      tell(uint64_t{c.window_us});
+      tell(static_cast<uint64_t>(c.allowed));
     }
   }
 }

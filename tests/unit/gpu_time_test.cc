@@ -21,7 +21,7 @@ class GpuTimeTest : public CoreTest {
 TEST_F(GpuTimeTest, AClientAloneHasWhatItsLaunchesTook) {
   attach(1, 9);
   for (int i = 0; i < 100; ++i) {
-    post(1, Admission::kWindow);
+    post(1, Admission::kLease);
     now_ += 300 * kUs;
     done(1, 280);
     now_ += 500 * kUs;
@@ -29,18 +29,23 @@ TEST_F(GpuTimeTest, AClientAloneHasWhatItsLaunchesTook) {
   EXPECT_NEAR(gpu_us(1), 100 * 280, 1);
 }
 
-// Two clients with windows, time-sliced: each launch takes twice its time, and both together what
+// Two clients, time-sliced: each launch takes twice its time, and both together what
 // there was.
 TEST_F(GpuTimeTest, EqualsThatAreSlicedHaveHalfOfItEach) {
-  attach(1, 9);
-  attach(2, 9);
+  for (const ClientId id : {1, 2}) {
+    Event e(EventKind::kAttached, now_, id);
+    e.attached = {};
+    e.attached.priority = 9;
+    e.attached.gates = true;  // these tell what is over
+    step(e);
+  }
   const TimeNs start = now_;
-  for (const ClientId id : {1, 2}) post(id, Admission::kWindow);
+  for (const ClientId id : {1, 2}) post(id, Admission::kLease);
   for (int i = 0; i < 200; ++i) {
     now_ += 500 * kUs;
     const ClientId id = 1 + i % 2;
     ended(id, 1'000);
-    post(id, Admission::kWindow);
+    post(id, Admission::kLease);
   }
   const double elapsed_us = static_cast<double>(now_ - start) / 1e3;
   EXPECT_NEAR(gpu_us(1), elapsed_us / 2, 1'000);
@@ -79,7 +84,7 @@ class GpuTimeSeedTest : public GpuTimeTest, public ::testing::WithParamInterface
 
   uint32_t below(uint32_t n) { return std::uniform_int_distribution<uint32_t>(0, n - 1)(random_); }
   void act(ClientId id) {
-    constexpr Admission kAdmissions[] = {Admission::kLease, Admission::kWindow,
+    constexpr Admission kAdmissions[] = {Admission::kLease, Admission::kGated,
                                          Admission::kSelfStarved, Admission::kSelfExempt};
     Event untold(EventKind::kRow, now_, id);
     untold.untold = {below(24), 0, 0};

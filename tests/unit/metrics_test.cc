@@ -131,7 +131,7 @@ json client_json(const std::string& label, const std::string& cgroup) {
   json device = server::metrics_json(server::kClientDeviceMetrics, on);
   device.update({{"device", 0},
                  {"active", true},
-                 {"window", "lease"},
+                 {"allowed", "gate"},
                  {"waits", {{"counts", {1, 0, 2}}, {"sum_us", 9.0}}}});
   return {{"id", 3},          {"pid", 42},       {"label", label},       {"priority", 9},
           {"cgroup", cgroup}, {"managed", true}, {"counters", counters}, {"devices", {device}}};
@@ -213,7 +213,7 @@ TEST(Prometheus, NamesSayWhatIsCountedInSeconds) {
   EXPECT_TRUE(has_line(page, "heddle_client_promise_slowdown" + on + "} 1.25"));
   EXPECT_TRUE(has_line(page, "heddle_client_promise_broken_total" + on + "} 6"));
   EXPECT_TRUE(has_line(page, "heddle_client_promise_p99_broken_total" + on + "} 7"));
-  EXPECT_TRUE(has_line(page, "heddle_client_window_seconds" + on + "} +Inf"));
+  EXPECT_TRUE(has_line(page, "heddle_client_gated" + on + "} 1"));
   // Cumulative: 1 up to 1 us, 3 up to 4 and beyond.
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"1e-06\"} 1"));
   EXPECT_TRUE(has_line(page, "heddle_client_wait_seconds_bucket" + on + ",le=\"4e-06\"} 3"));

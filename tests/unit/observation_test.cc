@@ -185,7 +185,7 @@ TEST_F(RowTest, NoClientIsAloneBesideARow) {
 TEST_F(UnobservedTest, StaysAtWorkHoweverLong) {
   tick(60'000 * kMs);
   EXPECT_TRUE(core_->view().clients()[0].view.active);
-  EXPECT_EQ(window(1), kWindowLeased);
+  EXPECT_EQ(allowed(1), Allowance::kLeased);
 }
 
 TEST_F(UnobservedTest, IsTakenForBusyForAWhileThatEnds) {

@@ -51,7 +51,8 @@ TRACE = {
         {"ph": "i", "name": "grant by policy", "pid": 200, "tid": 70_002, "ts": 1590, "s": "t"},
         {"ph": "i", "name": "gate by policy", "pid": 200, "tid": 70_002, "ts": 1000, "s": "t"},
         {"ph": "i", "name": "policy gapfill", "pid": 0, "tid": 0, "ts": 0, "s": "g"},
-        {"ph": "C", "name": "window_us (-1: lease)", "pid": 200, "ts": 5, "args": {"us": 0}}]}
+        {"ph": "C", "name": "0 gated, 1 open, 2 leased", "pid": 200, "ts": 5,
+         "args": {"allowed": 0}}]}
 
 
 def bar(svg, name):

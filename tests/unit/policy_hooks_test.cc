@@ -95,12 +95,12 @@ TEST_F(PolicyTest, DumpIsCutAndAFaultInItHidesNone) {
   EXPECT_EQ(policy_->dump(gpu_), "");
 }
 
-TEST_F(PolicyTest, AnUpdateGivesAWindow) {
-  load(with_hooks("client_update = function(c, p) return WINDOW, 70 + c.id end"));
+TEST_F(PolicyTest, AnUpdateGivesAnAllowance) {
+  load(with_hooks("client_update = function(c, p) return LEASE end"));
   ASSERT_TRUE(policy_->hears_updates());
   const core::WindowVerdict verdict = policy_->client_update(gpu_, 2);
   EXPECT_EQ(verdict.result, HookResult::kDecided);
-  EXPECT_EQ(verdict.window_us, 72u);
+  EXPECT_EQ(verdict.allowed, core::Allowance::kLeased);
 }
 
 TEST_F(PolicyTest, RunningHearsOfALaunchWithoutAHandle) {

@@ -66,20 +66,19 @@ TEST_F(PolicyTest, NilAndAbsentHooksLeaveTheDecisionToTheBuiltin) {
   EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kDefault);
 }
 
-TEST_F(PolicyTest, WindowVerdicts) {
+TEST_F(PolicyTest, AllowanceVerdicts) {
   load(
       with_hooks("client_init = function(c) if c.id == 1 then return LEASE end "
-                 "if c.id == 2 then return WINDOW, 750 end return REFUSE, 'full' end, "
+                 "return REFUSE, 'full' end, "
                  "client_active = function(c) return GATE end, "
-                 "client_idle = function(c) c:window(20) c:launch_priority(-3) end, "
+                 "client_idle = function(c) c:gate(20) c:launch_priority(-3) end, "
                  "client_exit = function(c) c:launch_priority() end"));
-  EXPECT_EQ(policy_->client_init(gpu_, 1).window_us, core::kWindowLeased);
-  EXPECT_EQ(policy_->client_init(gpu_, 2).window_us, 750u);
+  EXPECT_EQ(policy_->client_init(gpu_, 1).allowed, core::Allowance::kLeased);
   EXPECT_TRUE(policy_->client_init(gpu_, 3).refuse);
   EXPECT_EQ(policy_->last_reason(), "full");
-  EXPECT_EQ(policy_->client_active(gpu_, 1).window_us, core::kWindowGated);
+  EXPECT_EQ(policy_->client_active(gpu_, 1).allowed, core::Allowance::kGated);
   EXPECT_EQ(policy_->client_idle(gpu_, 2).result, HookResult::kDefault);
-  EXPECT_EQ(gpu_.window_set, std::tuple(core::ClientId{2}, 20u, 0.0));
+  EXPECT_EQ(gpu_.window_set, std::tuple(core::ClientId{2}, core::Allowance::kGated, 20.0));
   EXPECT_EQ(gpu_.launch_priority_set, std::pair(core::ClientId{2}, -3));
   EXPECT_EQ(policy_->client_exit(gpu_, 2), HookResult::kDefault);
   EXPECT_EQ(gpu_.launch_priority_set.second, core::kBuiltinPriority);
@@ -114,7 +113,7 @@ TEST_F(PolicyTest, BadVerdictsAreFaults) {
     EXPECT_EQ(dispatch(body).result, HookResult::kFault) << body;
     expect_fault("verdict", "test.lua:2: dispatch returned");
   }
-  load(with_hooks("client_init = function(c) return WINDOW, 0/0 end"));
+  load(with_hooks("client_init = function(c) return 750 end"));
   EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault);
 }
 

@@ -15,7 +15,7 @@ using nlohmann::json;
 json device() {
   return {{"device", 15},
           {"active", true},
-          {"window", 2'000'000},
+          {"allowed", "gate"},
           {"queued", 64},
           {"launches", 123'456'789'012},
           {"granted", 99'999'999},
@@ -42,7 +42,6 @@ json client(int id) {
           {"rule", std::string(30, 'r')},
           {"share", 2},
           {"slo_ms", nullptr},
-          {"window_max_us", nullptr},
           {"fail", "closed"},
           {"sms", ""},
           {"mode", "mps"},
@@ -79,7 +78,7 @@ TEST(Ps, HasALineOfEightyColumnsForEachClient) {
   ASSERT_EQ(lines.size(), 12u) << "head, seven clients, what ! is, the mode, two of who is free\n"
                                << out.str();
   for (const std::string& line : lines) EXPECT_LE(line.size(), 80u) << line;
-  for (const char* head : {"WIN us", "GPU s", "ADD ms", "MEM GiB"}) {
+  for (const char* head : {"GPU s", "ADD ms", "MEM GiB"}) {
     EXPECT_NE(lines[0].find(head), std::string::npos) << lines[0];
   }
 }
@@ -117,7 +116,7 @@ TEST(Ps, AMarkSaysWhatVHasMoreOf) {
 TEST(Ps, HelpNamesEachColumnInEightyColumns) {
   const std::string help = ps_help();
   std::string head = lines_of(printed(json::array({client(5)}), false))[0];
-  for (const char* two : {"WIN us", "GPU s", "ADD ms", "MEM GiB"}) {
+  for (const char* two : {"GPU s", "ADD ms", "MEM GiB"}) {
     EXPECT_NE(help.find(std::string("\n  ") + two + "  "), help.npos) << two;
     const size_t at = head.find(two);
     ASSERT_NE(at, head.npos);
@@ -170,7 +169,7 @@ TEST(Ps, WhoseLaunchesMayBeHeldHasALineThatSaysWhere) {
   held["threads_wait_because"] = "its rule has it fail closed";
   EXPECT_NE(printed(one).find("held in the program, whose threads wait: its rule has it fail"),
             std::string::npos);
-  for (json& device : held["devices"]) device["window"] = "lease";
+  for (json& device : held["devices"]) device["allowed"] = "lease";
   EXPECT_EQ(printed(one).find("held"), std::string::npos) << "nobody is above it";
   held["threads_wait_because"] = "[daemon] gates is false";
   EXPECT_EQ(held_text(held, device()), "") << "that is said where the configuration says it";

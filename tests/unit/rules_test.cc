@@ -100,7 +100,7 @@ claim = 3
   EXPECT_EQ(grade(all, kDaemon, who(9, "/bin/x", "team-a", 0)).priority, 5);
 }
 
-TEST(Rules, GiveShareWindowObjectiveAndWhatHappensWithoutADaemon) {
+TEST(Rules, GiveShareObjectiveAndWhatHappensWithoutADaemon) {
   const auto all = rules(R"(
 [[rule]]
 label = "train"
@@ -110,7 +110,6 @@ slowdown_max = 1.1
 slowdown_p99_max = 1.3
 dram_max = 0.3
 l2_max = 0.5
-window_us = 500
 fail = "closed"
 )");
   const Grade given = grade(all, kDaemon, who(0, "", "train", 3));
@@ -119,14 +118,12 @@ fail = "closed"
   EXPECT_EQ(given.terms.slo_ms, 20.f);
   EXPECT_EQ(given.terms.slowdown_max, (core::SlowdownMax{1.1F, 1.3F}));
   EXPECT_EQ(given.terms.channel_max, (core::ChannelMax{0, 0.5F, 0.3F}));
-  EXPECT_EQ(given.terms.window_us, 500u);
   EXPECT_TRUE(given.terms.fail_closed);
   const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
   EXPECT_EQ(other.terms.share, 1.f);
   EXPECT_EQ(other.terms.slo_ms, 0.f);
   EXPECT_EQ(other.terms.slowdown_max, core::SlowdownMax{});
   EXPECT_EQ(other.terms.channel_max, core::ChannelMax{});
-  EXPECT_EQ(other.terms.window_us, core::kWindowLeased);
   EXPECT_FALSE(other.terms.fail_closed);
 }
 
@@ -280,13 +277,11 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
     EXPECT_EQ(rule(of + " = 1"), place + of + " must be a number from 1.01 to 100");
   }
   EXPECT_EQ(rule("share = 0"), place + "share must be a number from 0.001 to 1000");
-  EXPECT_EQ(rule("window_us = 0"), place + "window_us must be a number from 1 to 1e+06");
-  EXPECT_EQ(rule("window_us = 1.5"), place + "window_us must be a whole number");
   EXPECT_EQ(rule("slo_ms = \"20\""), place + "slo_ms must be a number from 0.01 to 1e+06");
   EXPECT_EQ(rule("dram_max = 30"), place + "dram_max must be a number from 0.01 to 1");
   EXPECT_EQ(rule("fail = \"shut\""), place + "fail must be \"open\" or \"closed\"");
-  EXPECT_EQ(rule("window = 3\nclaim = 3"),
-            "heddled.toml:2: unknown key rule.window; did you mean \"window_us\"?");
+  EXPECT_EQ(rule("slo = 3\nclaim = 3"),
+            "heddled.toml:2: unknown key rule.slo; did you mean \"slo_ms\"?");
   EXPECT_EQ(rule("priority = 3\nclaim = 3"),
             "heddled.toml:3: rule.claim must be left out beside "
             "priority, which is given whatever is claimed");

@@ -379,7 +379,7 @@ TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
   };
   core::Decision d;
   d.kind = core::DecisionKind::kWindow;
-  d.epoch = 7;
+  d.allowed = core::Allowance::kLeased;
   d.launch_priority = -3;
   const std::string before = bytes();
   d.device = 5;
@@ -387,7 +387,7 @@ TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
   EXPECT_TRUE(bytes() == before);
   d.device = 3;
   client.apply(d);
-  EXPECT_EQ(ipc::window_epoch(client.control().windows[0].word.load()), 7u);
+  EXPECT_EQ(client.control().windows[0].leased.load(), 1u);
 }
 
 // How many sleep on the word: moved away and back, they sleep on.

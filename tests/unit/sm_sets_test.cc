@@ -234,7 +234,7 @@ TEST_F(SmSets, NeighboursArePricedOnTheSmsThatTheyRunOn) {
     known_kernel(id, 0, 4);
   }
   Event e(EventKind::kTerms, now_, 1);
-  e.terms = {1, 0, 0, 0, {1.10F}};
+  e.terms = {1, 0, 0, {1.10F}};
   step(e);
   e = Event(EventKind::kKernel, now_, 2);
   e.kernel = {};
@@ -453,7 +453,7 @@ TEST_F(SmSets, AClientWithoutSetsFindsAllSmsFreeWhileNobodyElseWorks) {
   attach(2, 9);
   ask(1);
   EXPECT_EQ(policy.free, SmCount(132));
-  post(2);
+  for (int i = 0; i < 30; ++i) post(2);
   tick(2 * kMs);
   EXPECT_EQ(policy.free, SmCount());
 }

@@ -104,7 +104,7 @@ class TailTest : public CoreTest {
 
   void promise(ClientId id, uint8_t priority, SlowdownMax max) {
     Event e(EventKind::kTerms, now_, id);
-    e.terms = {1, 0, 0, priority, max};
+    e.terms = {1, 0, priority, max};
     step(e);
   }
 };

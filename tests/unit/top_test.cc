@@ -24,7 +24,7 @@ json client(int id, int priority, const std::string& label, int launches, double
           {"devices",
            {{{"device", 0},
              {"active", true},
-             {"window", priority == 0 ? json("lease") : json("gate")},
+             {"allowed", priority == 0 ? json("lease") : json("gate")},
              {"queued", 0},
              {"launches", launches},
              {"gpu_us", gpu_us},
@@ -95,7 +95,7 @@ TEST(Top, TimeSlicedItShowsForHowLongClientsStoodInPlaceOfSmSets) {
   EXPECT_DOUBLE_EQ(clients[1]["stood_pct"], 25);
   EXPECT_DOUBLE_EQ(clients[1]["stops_per_s"], 15);
   const std::string text = top_text(top, "priority", 24);
-  EXPECT_NE(text.find(" WINDOW STOOD   MEM GiB\n"), text.npos) << text;
+  EXPECT_NE(text.find("    MAY STOOD   MEM GiB\n"), text.npos) << text;
   EXPECT_NE(text.find("  lease     -    2.5/20\n"), text.npos) << text;
   EXPECT_NE(text.find("   gate   25%      1.25\n"), text.npos) << text;
   std::istringstream lines(text);

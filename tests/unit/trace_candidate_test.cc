@@ -111,7 +111,7 @@ TEST_F(TraceCandidate, TheRecordedPolicyItselfDecidesAlikeAndTheReplayStaysExact
   ASSERT_TRUE(done) << done.error().message;
   EXPECT_TRUE(done->exact);
   EXPECT_EQ(done->differing, 0u) << done->first;
-  EXPECT_GT(done->windowed, 50u) << "the high client's are leased";
+  EXPECT_GT(done->leased, 50u) << "the high client's are leased";
   ASSERT_EQ(candidate_.reports.size(), 1u);
   EXPECT_EQ(candidate_.reports[0].ended, "the trace ends");
   EXPECT_EQ(low().alike, 60u);

@@ -59,7 +59,6 @@ std::vector<Event> every_kind() {
   attached.attached.slo_ms = 12.5f;
   attached.attached.slowdown_max = {1.125f, 1.25f};
   attached.attached.channel_max = {0.125f, 0.25f, 0.5f};
-  attached.attached.window_max_us = core::kWindowLeased;
   attached.attached.fail_closed = true;
   attached.attached.gates = true;
   attached.attached.priority = 9;
@@ -86,7 +85,6 @@ std::vector<Event> every_kind() {
     launch.device = 7;
     launch.launch = {1ull << 40,
                      core::kUnknownKernel,
-                     2,
                      3,
                      4,
                      5,
@@ -114,7 +112,7 @@ std::vector<Event> every_kind() {
     all.push_back(done);
   }
   Event terms(EventKind::kTerms, 1'000'000'150'000, 3);
-  terms.terms = {2.5f, 20, 500, 7, {1.25f, 1.5f}, {0.5f, 0, 1}};
+  terms.terms = {2.5f, 20, 7, {1.25f, 1.5f}, {0.5f, 0, 1}};
   all.push_back(terms);
   Event stops(EventKind::kStops, 1'000'000'160'000, 3);
   stops.stop = {ipc::kStopYes, true, 626.5f};
@@ -134,15 +132,13 @@ std::vector<core::Decision> every_decision() {
   grant.launch_priority = -5;
   grant.sm_set = core::SmSet(10);
   grant.credit_us = 11;
-  grant.epoch = 12;
   core::Decision window;
   window.kind = core::DecisionKind::kWindow;
   window.client = 3;
   window.managed = 0;
-  window.gates_wanted = window.gates_inside = window.kernels_ask = true;
+  window.gates_soon = window.gates_inside = window.kernels_ask = true;
   window.launch_priority = -3;
-  window.window_us = core::kWindowLeased;
-  window.epoch = 2;
+  window.allowed = core::Allowance::kLeased;
   core::Decision hint;
   hint.kind = core::DecisionKind::kHint;
   hint.client = 3;
@@ -172,7 +168,6 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
   config.sm_total = core::SmCount(99);
   config.mps = true;
   config.starvation_us = 123;
-  config.window_alone_us = 77;
   config.alone = true;
   trace.add(trace.encoder.device(config, 5, false));
   trace.add(
@@ -189,7 +184,6 @@ TEST(Trace, GivesBackEveryKindOfRecord) {
   EXPECT_EQ(device.config.device, 2);
   EXPECT_EQ(device.config.sm_total.get(), 99u);
   EXPECT_EQ(device.config.starvation_us, 123);
-  EXPECT_EQ(device.config.window_alone_us, 77);
   EXPECT_TRUE(device.config.alone);
   EXPECT_TRUE(device.config.mps);
   EXPECT_FALSE(device.fresh);

@@ -143,11 +143,6 @@ void add_hooks(Page& page, const json& policy, const std::string& gpu) {
   }
 }
 
-double window_s(const json& window) {
-  if (window == "lease") return core::kUnlimitedUs;
-  return window == "gate" ? 0 : window.get<double>() / 1e6;
-}
-
 void add_client(Page& page, const json& client, const std::map<int, std::string>& gpus) {
   const std::string cgroup = client.value("cgroup", "");
   Labels who{{"client", client.at("id").dump()},
@@ -175,9 +170,8 @@ void add_client(Page& page, const json& client, const std::map<int, std::string>
     page.add_table("heddle_client_", server::kClientDeviceMetrics, device, on);
     page.add("heddle_client_active", "gauge", "1: it has work, or had some a moment ago", on,
              device.at("active") == true ? 1 : 0);
-    page.add("heddle_client_window_seconds", "gauge",
-             "Predicted work that it may have outstanding without asking; infinite: a lease", on,
-             window_s(device.at("window")));
+    page.add("heddle_client_gated", "gauge", "1: its launches wait until they are let go", on,
+             device.at("allowed") == "gate" ? 1 : 0);
     add_waits(page, device.value("waits", json::object()), on);
   }
 }

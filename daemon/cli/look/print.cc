@@ -225,8 +225,6 @@ std::string rule_text(const json& grade) {
     const json most = grade.value(key, json());
     if (!most.is_null()) add(std::string(key) + " " + most.dump());
   }
-  if (!grade.at("window_max_us").is_null())
-    add("window " + grade.at("window_max_us").dump() + " us");
   if (grade.at("fail") == "closed") add("fail closed");
   if (const std::string sms = grade.value("sms", ""); !sms.empty()) add("SMs " + sms);
   if (const std::string most = grade.value("memory", ""); !most.empty()) add("memory " + most);
@@ -234,7 +232,7 @@ std::string rule_text(const json& grade) {
 }
 
 std::string held_text(const json& client, const json& device) {
-  if (device.value("window", json("lease")) == "lease") return "";
+  if (device.value("allowed", json("lease")) == "lease") return "";
   const std::string held = client.value("held", "");
   if (held == "device") {
     const bool first = client.value("priority", 1) == 0;

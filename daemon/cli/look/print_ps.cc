@@ -40,10 +40,6 @@ std::string seconds_text(const json& us) {
   return s < 99'999.5 ? fixed("%.0f", s) : fixed("%.0fk", s / 1e3);
 }
 
-std::string window_text(const json& window) {
-  return window.is_string() ? window.get<std::string>() : count_text(window);
-}
-
 // A process of another PID namespace has no number here.
 std::string pid_text(const json& client) {
   return client.at("pid") == 0 ? "?" : client.at("pid").dump();
@@ -92,7 +88,7 @@ Row row_of(const json& client, const json& device) {
           "Q" + client.at("priority").dump(),
           label.empty() ? program_of(client) : printable(label),
           device.at("device").dump(),
-          window_text(device.at("window")),
+          device.at("allowed"),
           device.at("queued").dump(),
           count_text(device.at("launches")),
           seconds_text(device.at("gpu_us")),
@@ -116,8 +112,8 @@ void cut_labels(std::vector<Row>& rows) {
 
 // What a client that uses no GPU yet would have.
 json nowhere() {
-  return {{"device", 0},   {"active", false},   {"window", "lease"}, {"queued", 0},
-          {"launches", 0}, {"granted", 0},      {"gpu_us", 0},       {"added_us_max", 0},
+  return {{"device", 0},   {"active", false},   {"allowed", "lease"}, {"queued", 0},
+          {"launches", 0}, {"granted", 0},      {"gpu_us", 0},        {"added_us_max", 0},
           {"runs", 0},     {"measure_runs", 0}, {"profiled", false}};
 }
 
@@ -188,7 +184,7 @@ void print_all(std::ostream& out, const json& answer, bool notes) {
     };
     return rank(a) < rank(b);
   });
-  std::vector<Row> rows{{"ID", "PID", "PRI", "LABEL", "GPU", "WIN us", "WAIT", "LAUNCH", "GPU s",
+  std::vector<Row> rows{{"ID", "PID", "PRI", "LABEL", "GPU", "MAY", "WAIT", "LAUNCH", "GPU s",
                          "ADD ms", "MEM GiB", "STATE"}};
   bool wrong = false;
   for (const json& client : clients) {
@@ -229,8 +225,8 @@ std::string ps_help() {
   PRI      Q0 (most important) to Q9
   LABEL    of heddle run --label or its rule, else its program
   GPU      number of the GPU: a client of two GPUs has two lines
-  WIN us   lease: it launches without asking; gate: each launch is held until it
-           is let go; a number: so many us of its work may be under way
+  MAY      lease: it launches freely; open: the same, and what has not begun can
+           be held; gate: its launches wait until they are let go
   WAIT     launches that wait now
   LAUNCH   launches that heddle knows of
   GPU s    seconds of GPU time that it has had

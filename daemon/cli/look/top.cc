@@ -91,7 +91,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"grants_per_s", static_cast<double>(waited) / seconds},
           {"wait_p50_us", core::quantile_us(waits, 0.5)},
           {"wait_p99_us", core::quantile_us(waits, 0.99)},
-          {"window", device.at("window")},
+          {"allowed", device.at("allowed")},
           {"waiting", device.at("queued")},
           {"memory", memory_text(device)},
           {"memory_bytes", device.value("memory_bytes", json(0))},
@@ -126,10 +126,8 @@ std::string duration(double us) {
   return us < 999.5e3 ? fixed("%.0fms", us / 1e3) : fixed("%.1fs", us / 1e6);
 }
 
-std::string window_of(const json& row) {
-  if (row.at("managed") == false) return "free";
-  const json& window = row.at("window");
-  return window.is_string() ? window.get<std::string>() : duration(window.get<double>());
+std::string allowed_of(const json& row) {
+  return row.at("managed") == false ? "free" : row.at("allowed").get<std::string>();
 }
 
 // Cut to `width`, or filled up to it on the right, or on the left for numbers.
@@ -158,7 +156,7 @@ const Column kTable[] = {
     {"LNCH/S", 6, true, [](const json& r) { return fixed("%.0f", r.at("launches_per_s")); }},
     {"P50", 5, true, [](const json& r) { return duration(r.at("wait_p50_us")); }},
     {"P99", 5, true, [](const json& r) { return duration(r.at("wait_p99_us")); }},
-    {"WINDOW", 6, true, window_of},
+    {"MAY", 6, true, allowed_of},
     {"SMS", 3, true,
      [](const json& r) { return r.at("sms").is_null() ? "all" : r.at("sms").dump(); }, "mps"},
     {"STOOD", 5, true,

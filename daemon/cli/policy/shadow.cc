@@ -21,10 +21,6 @@ std::string number(const char* format, double value) {
   return text;
 }
 
-std::string window_text(const json& window) {
-  return window.is_string() ? window.get<std::string>() : window.dump() + " us";
-}
-
 // "80.0%": of all launches that were let go.
 std::string part(const json& client, const char* what) {
   double all = 0;
@@ -85,15 +81,15 @@ int shadow(const ShadowOptions& options, const std::string& socket, bool as_json
 
 void print_shadowed_clients(std::ostream& out, const json& clients) {
   std::vector<Row> rows{{"CLIENT", "PRIO", "ASKED", "ALIKE", "SOONER", "LATER", "UNSEEN",
-                         "WAIT P50 us", "P99 us", "WINDOW"}};
+                         "WAIT P50 us", "P99 us", "ALLOWED"}};
   for (const json& c : clients) {
     const bool others = c.at("id") == 0;
     const std::string label = c.at("label");
     uint64_t asked = 0;
     for (const char* one : {"alike", "sooner", "later", "unseen"})
       asked += c.at(one).get<uint64_t>();
-    const std::string live = window_text(c.at("live_window")), mine = window_text(c.at("window"));
-    const std::string window = live == mine ? live : live + " -> " + mine;
+    const std::string live = c.at("live_allowed"), mine = c.at("allowed");
+    const std::string allowed = live == mine ? live : live + " -> " + mine;
     rows.push_back(
         {others
              ? "others"
@@ -101,7 +97,7 @@ void print_shadowed_clients(std::ostream& out, const json& clients) {
                    printable(label.empty() ? c.at("name").get<std::string>() : label).substr(0, 20),
          others ? "-" : "Q" + c.at("priority").dump(), std::to_string(asked), part(c, "alike"),
          part(c, "sooner"), part(c, "later"), part(c, "unseen"), waits(c, "p50_us"),
-         waits(c, "p99_us"), c.at("there") == true ? window : "gone"});
+         waits(c, "p99_us"), c.at("there") == true ? allowed : "gone"});
   }
   print_table(out, rows);
 }

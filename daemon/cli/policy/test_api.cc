@@ -274,7 +274,7 @@ int s_stats(lua_State* L) {
 
 const char* decider_name(const sim::LaunchRecord& r) {
   constexpr const char* kNames[] = {"policy", "builtin", "starvation", "bypass"};
-  return r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "window";
+  return r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "open";
 }
 
 // Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms, set }.
@@ -341,16 +341,11 @@ int s_fault(lua_State* L) {
   return 2;
 }
 
-int s_window(lua_State* L) {
+int s_allowed(lua_State* L) {
+  constexpr const char* kNames[] = {"GATE", "open", "LEASE"};
   const Simulation& s = check_simulation(L);
-  const uint32_t us = s.machine->window_us(client_of(L, *s.machine, luaL_checkstring(L, 2)));
-  if (us == core::kWindowLeased) {
-    lua_pushstring(L, "LEASE");
-  } else if (us == core::kWindowGated) {
-    lua_pushstring(L, "GATE");
-  } else {
-    lua_pushnumber(L, us);
-  }
+  const size_t client = client_of(L, *s.machine, luaL_checkstring(L, 2));
+  lua_pushstring(L, kNames[static_cast<size_t>(s.machine->allowed(client))]);
   return 1;
 }
 
@@ -395,7 +390,7 @@ int open_test_file(lua_State* L) {
                                         {"set", s_set},
                                         {"reload", s_reload},
                                         {"fault", s_fault},
-                                        {"window", s_window}});
+                                        {"allowed", s_allowed}});
   lua_pushcfunction(L, at_expect);
   file.at_ref = luaL_ref(L, LUA_REGISTRYINDEX);
   Sandbox::push_globals(L);

@@ -34,8 +34,8 @@ json lacks(const trace::Replayed& done) {
       "for their profiles");
   say(done.lost, " records are missing: the disk was too slow");
   say(done.in_rows, " launches went in rows before it began, without a record each");
-  say(done.windowed,
-      " launches went by lease or window: no policy is asked about them, and they are not "
+  say(done.leased,
+      " launches were leased: no policy is asked about them, and they are not "
       "compared");
   return all;
 }

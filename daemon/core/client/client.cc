@@ -27,10 +27,10 @@ double Known::predict_us(uint32_t index, Context before) const {
   return us_of(kernel(index), before, typical_us);
 }
 
-double OnDevice::remaining_us(TimeNs now, bool leased) const {
-  if (now >= busy_deadline(leased)) return 0;
+double OnDevice::remaining_us(TimeNs now, bool believed) const {
+  if (now >= busy_deadline(believed)) return 0;
   const double by_clock = std::max(0.0, static_cast<double>(busy_until - now) / 1e3);
-  if (leased) return by_clock;
+  if (believed) return by_clock;
   const double most_us = static_cast<double>(kClaimedNs) / 1e3;
   return std::max(by_clock, std::min(most_us, outstanding.predicted_us()));
 }

@@ -23,8 +23,8 @@ namespace heddle::core {
 struct Rule {
   int priority = kPriorityLowest;
   bool fail_closed = false;
-  bool gates = false;  // AttachedBody's
-  uint32_t window_max_us = kWindowLeased;
+  bool gates = false;    // AttachedBody's
+  bool ungated = false;  // its gates stand open for good, whatever is said
   double share = 1, slo_ms = 0;
 };
 
@@ -107,11 +107,6 @@ struct Client {
     return launch.strayed ? place.groups.all() : launch.sm_set;
   }
   double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }
-  // A launch of the stream needs no room in the window.
-  bool is_free(uint16_t stream) const {
-    return work.outstanding.busy_streams() < standing.free_streams &&
-           !work.outstanding.is_busy(stream);
-  }
   // It waits to launch, and its ceiling is not what it waits for.
   bool wants() const { return asking.any() && !asking.withheld; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
@@ -132,8 +127,12 @@ struct Client {
   bool busy(TimeNs now) const { return now < busy_deadline(); }
   // Its held launches wait on the GPU, as far as it was told.
   bool holds_on_device() const { return rule.gates && !standing.kernels_ask; }
-  TimeNs busy_deadline() const { return work.busy_deadline(standing.leased()); }
-  double remaining_us(TimeNs now) const { return work.remaining_us(now, standing.leased()); }
+  // Of what goes freely, and not by gates, little is marked.
+  bool is_believed() const {
+    return standing.leased() || (!standing.gated() && !holds_on_device());
+  }
+  TimeNs busy_deadline() const { return work.busy_deadline(is_believed()); }
+  double remaining_us(TimeNs now) const { return work.remaining_us(now, is_believed()); }
   // Predicted length of the present gap: 0 while busy or unknown.
   double gap_length_us(TimeNs now) const;
   // What is left of it; or until its ceiling lets it launch.

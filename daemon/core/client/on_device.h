@@ -79,8 +79,8 @@ struct OnDevice {
 
   bool unobserved() const { return unseen_until == kNever; }
   // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
-  // tell. A leased client's predicted end is believed, for its launches are never marked.
-  TimeNs busy_deadline(bool leased) const {
+  // tell. The predicted end is believed of who goes freely, for little of that is marked.
+  TimeNs busy_deadline(bool believed) const {
     if (unobserved() || stands) return kNever;
     if (awaits_others) return busy_until;
     // Who stands there waits for the gate.
@@ -93,7 +93,7 @@ struct OnDevice {
     // Who was stopped in its middle may have had a part of the GPU only.
     const bool stood = outstanding.oldest()->stopped;
     const TimeNs patience = stood ? kWaitPatienceNs : kEvidencePatienceNs;
-    return std::max(unseen_until, leased ? busy_until : busy_until + patience);
+    return std::max(unseen_until, believed ? busy_until : busy_until + patience);
   }
   // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
   void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }
@@ -105,7 +105,7 @@ struct OnDevice {
     return std::clamp(2 * stuck_ns(), kEvidencePatienceNs, kWaitPatienceNs);
   }
   // Predicted time still to run.
-  double remaining_us(TimeNs now, bool leased) const;
+  double remaining_us(TimeNs now, bool believed) const;
   // Its channels go off; they are on again after so long.
   void stand();
   void go_on(TimeNs stood, TimeNs now);

@@ -1,4 +1,4 @@
-// How a client may launch: its window, the epoch of it, and what may follow what went at its gates.
+// How a client may launch: its allowance, and what may follow what went at its gates.
 #pragma once
 
 #include <algorithm>
@@ -10,12 +10,12 @@
 
 namespace heddle::core {
 
-// The window that a policy chose for a client; what it did not choose is the built-in's.
+// What a policy chose for a client; what it did not choose is the built-in's.
 struct WindowChoice {
   bool refused = false;
-  bool chosen = false;  // the window is the policy's, not the built-in's
-  uint32_t us = 0;
-  uint32_t lent_us = 0;  // lent: at least so long a window until then; kWindowGated: none
+  bool chosen = false;  // it is the policy's, not the built-in's
+  Allowance allowed = Allowance::kGated;
+  Allowance lent = Allowance::kGated;  // until then
   TimeNs lent_until = 0;
 
   // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
@@ -25,23 +25,22 @@ struct WindowChoice {
     if (refused && !decided) return false;
     chosen = decided;
     refused = decided && verdict.refuse;
-    us = verdict.window_us;
+    allowed = verdict.allowed;
     return true;
   }
   // By a hook of any kind, at `now`; lent if `for_ns` is not 0.
-  void set(uint32_t window_us, TimeNs for_ns, TimeNs now) {
+  void set(Allowance to, TimeNs for_ns, TimeNs now) {
     if (for_ns > 0) {
-      lent_us = window_us;
+      lent = to;
       lent_until = now + for_ns;
     } else {
-      *this = {.refused = false, .chosen = true, .us = window_us};
+      *this = {.refused = false, .chosen = true, .allowed = to};
     }
   }
   bool lends(TimeNs now) const { return now < lent_until; }
-  uint32_t window_us(uint32_t builtin_us, TimeNs now) const {
-    const uint32_t own = chosen ? us : builtin_us;
-    if (!lends(now)) return own;
-    return lent_us == kWindowGated ? kWindowGated : std::max(own, lent_us);
+  bool any(TimeNs now) const { return chosen || lends(now); }
+  Allowance of(Allowance builtin, TimeNs now) const {
+    return lends(now) ? lent : chosen ? allowed : builtin;
   }
 };
 
@@ -72,17 +71,16 @@ struct Standing {
   std::optional<StopWhen> stop_when;
   uint32_t slice_us = 0;  // ipc::StopOrder's
 
-  uint32_t window_us = kWindowGated;
-  uint32_t free_streams = 0;  // Decision's
-  uint32_t epoch = 0;
+  Allowance allowed = Allowance::kGated;
   bool window_sent = false, refused_sent = false;
-  bool gates_wanted = false, gates_inside = false, kernels_ask = false;  // the same
+  bool gates_soon = false, gates_inside = false, kernels_ask = false;  // Decision's
   GateCredit gate;
 
   bool has_credit() const { return gate.left_us > 0 || gate.graph; }
   // What may follow without an ask, as far as that is bounded.
   double following_us() const { return gate.open() ? 0 : gate.left_us; }
-  bool leased() const { return window_us == kWindowLeased; }
+  bool leased() const { return allowed == Allowance::kLeased; }
+  bool gated() const { return allowed == Allowance::kGated; }
   void forget_policy() {
     choice = {};
     window_sent &= launch_priority == kBuiltinPriority;
@@ -90,11 +88,9 @@ struct Standing {
     stop_when.reset();
     slice_us = 0;
   }
-  // With a new epoch, credit that was given under the one before ends.
-  void begin_epoch() {
+  void end_credit() {
     gate.left_us = 0;
     gate.graph = false;
-    ++epoch;
   }
   // A unit asks. Says how much went since the last one did.
   double end_gate_credit() {
