@@ -39,13 +39,13 @@ class TimedDispatch final : public core::Policy {
   explicit TimedDispatch(core::Policy& inner) : inner_(inner) {}
   std::string_view name() const override { return inner_.name(); }
   core::HookResult init(core::Gpu& gpu) override { return inner_.init(gpu); }
-  core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId c) override {
+  core::AllowanceVerdict client_init(core::Gpu& gpu, core::ClientId c) override {
     return inner_.client_init(gpu, c);
   }
-  core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId c) override {
+  core::AllowanceVerdict client_active(core::Gpu& gpu, core::ClientId c) override {
     return inner_.client_active(gpu, c);
   }
-  core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId c) override {
+  core::AllowanceVerdict client_idle(core::Gpu& gpu, core::ClientId c) override {
     return inner_.client_idle(gpu, c);
   }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override {

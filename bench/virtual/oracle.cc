@@ -11,7 +11,7 @@ size_t index_of(core::ClientId client) { return static_cast<size_t>(client - 1);
 }  // namespace
 
 // The most important never ask; all others always do.
-core::WindowVerdict Oracle::window(core::Gpu& gpu, core::ClientId client) const {
+core::AllowanceVerdict Oracle::window(core::Gpu& gpu, core::ClientId client) const {
   core::ClientView me, other;
   if (!gpu.client(client, me)) return {};
   for (const core::ClientId id : gpu.clients()) {
@@ -22,19 +22,19 @@ core::WindowVerdict Oracle::window(core::Gpu& gpu, core::ClientId client) const 
   return {core::HookResult::kDecided, false, core::Allowance::kLeased};
 }
 
-core::WindowVerdict Oracle::client_init(core::Gpu& gpu, core::ClientId client) {
+core::AllowanceVerdict Oracle::client_init(core::Gpu& gpu, core::ClientId client) {
   // Whoever was the most important so far may not be any more.
   for (const core::ClientId id : gpu.clients()) {
-    if (id != client) gpu.set_window(id, window(gpu, id).allowed, 0);
+    if (id != client) gpu.set_allowance(id, window(gpu, id).allowed, 0);
   }
   return window(gpu, client);
 }
 
-core::WindowVerdict Oracle::client_active(core::Gpu& gpu, core::ClientId client) {
+core::AllowanceVerdict Oracle::client_active(core::Gpu& gpu, core::ClientId client) {
   return window(gpu, client);
 }
 
-core::WindowVerdict Oracle::client_idle(core::Gpu& gpu, core::ClientId client) {
+core::AllowanceVerdict Oracle::client_idle(core::Gpu& gpu, core::ClientId client) {
   return window(gpu, client);
 }
 

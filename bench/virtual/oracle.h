@@ -22,14 +22,14 @@ class Oracle final : public core::Policy {
       : machine_(machine), gpu_(gpu), round_trip_us_(round_trip_us) {}
 
   std::string_view name() const override { return "oracle"; }
-  core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
-  core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
-  core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId launch) override;
   core::DispatchVerdict dispatch(core::Gpu& gpu) override;
 
  private:
-  core::WindowVerdict window(core::Gpu& gpu, core::ClientId client) const;
+  core::AllowanceVerdict window(core::Gpu& gpu, core::ClientId client) const;
   bool fits(core::Gpu& gpu, const core::LaunchView& launch, double us) const;
 
   const sim::VirtualMachine& machine_;

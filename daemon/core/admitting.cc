@@ -113,7 +113,7 @@ void Admitting::ask_again_all() {
 }
 
 void Admitting::settle() {
-  if (windows_.due()) refresh_windows();
+  if (allowances_.due()) refresh_allowances();
   if (asks_.count() > 0) {
     if (now_.clock >= withheld_until_) let_in();
     if (now_.clock >= starve_at_) starve();
@@ -123,7 +123,7 @@ void Admitting::settle() {
 }
 
 void Admitting::reconsider() {
-  refresh_windows();
+  refresh_allowances();
   dispatch();
 }
 
@@ -234,9 +234,9 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
     // Who is not gated has nothing held: it is on its way.
-    const bool gated = world != nullptr ? world->window_of(*w.client) == Allowance::kGated
+    const bool gated = world != nullptr ? world->allowance_of(*w.client) == Allowance::kGated
                                         : w.client->standing.gated();
-    const WindowChoice choice =
+    const AllowanceChoice choice =
         world != nullptr ? world->choice_of(*w.client) : w.client->standing.choice;
     const bool at_work =
         world != nullptr ? world->at_work(*w.client) : !w.client->work.outstanding.empty();
@@ -251,14 +251,14 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
 
 // Behind what its client has on the GPU: while nobody above is active, as far as it is not too
 // early (Pauses).
-bool Admitting::goes_ahead(const Client& c, const WindowChoice& choice) const {
+bool Admitting::goes_ahead(const Client& c, const AllowanceChoice& choice) const {
   return !choice.any(now_.clock) && !ceilings_.limits(c) &&
          roster_.highest_active() >= c.rule.priority;
 }
 
-void Admitting::refresh_windows() {
+void Admitting::refresh_allowances() {
   starve_at_ = 0;  // whoever was held back may be so no more
-  windows_.refresh();
+  allowances_.refresh();
   if (withheld_until_ != kNever) let_in();
 }
 
@@ -326,7 +326,7 @@ void Admitting::dispatch() {
   while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
   again_us_ = std::min(again_us_, std::max(soon_us, kRetryUsMin));
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);
-  if (now_.windows_dirty) refresh_windows();
+  if (now_.allowances_dirty) refresh_allowances();
 }
 
 void Admitting::starve() {

@@ -2,12 +2,12 @@
 // for what the policy left; the starvation bound is the core's own.
 #pragma once
 
+#include "daemon/core/allowances.h"
 #include "daemon/core/builtin.h"
 #include "daemon/core/credit.h"
 #include "daemon/core/explaining.h"
 #include "daemon/core/pauses.h"
 #include "daemon/core/stalls.h"
-#include "daemon/core/windows.h"
 
 namespace heddle::core {
 
@@ -17,7 +17,7 @@ class Trial;
 class Admitting {
  public:
   Admitting(const Scene& scene, Telling& telling, Stalls& stalls, Explaining& told, Seat& seat,
-            KernelSizes& sizes, Progress& progress, Windows& windows, Credit& credit)
+            KernelSizes& sizes, Progress& progress, Allowances& allowances, Credit& credit)
       : now_(scene.now),
         roster_(scene.roster),
         asks_(scene.asks),
@@ -30,7 +30,7 @@ class Admitting {
         seat_(seat),
         sizes_(sizes),
         progress_(progress),
-        windows_(windows),
+        allowances_(allowances),
         credit_(credit) {}
 
   // A launch is on its way without a grant of this step: by a lease, by gates that stand open, or
@@ -66,10 +66,10 @@ class Admitting {
   void withhold(const Client& client);
   void let_in();
   void look_again(const Client& client);  // once it owes nothing
-  void refresh_windows();
+  void refresh_allowances();
   void dispatch();
   bool dispatch_once();
-  bool goes_ahead(const Client& client, const WindowChoice& choice) const;
+  bool goes_ahead(const Client& client, const AllowanceChoice& choice) const;
   bool grant(LaunchId id, Decider decider, const DispatchVerdict& verdict);
   void free_stuck();
   void starve();
@@ -86,7 +86,7 @@ class Admitting {
   Seat& seat_;
   KernelSizes& sizes_;
   Progress& progress_;
-  Windows& windows_;
+  Allowances& allowances_;
   Credit& credit_;
   Trial* trial_ = nullptr;
   TimeNs starve_at_ = 0;            // nobody waits for too long before

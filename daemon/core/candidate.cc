@@ -29,9 +29,9 @@ bool Candidate::holds(uint32_t slot) const {
   return launch.id != 0 && launch.let_go < 0 && !launch.unseen;
 }
 
-WindowChoice Candidate::choice_of(const Client& c) const {
+AllowanceChoice Candidate::choice_of(const Client& c) const {
   const auto found = choices_.find(c.id);
-  return found != choices_.end() ? found->second : WindowChoice{};
+  return found != choices_.end() ? found->second : AllowanceChoice{};
 }
 
 // Of what waits in the world and not here, or of one client's.
@@ -73,7 +73,7 @@ GpuView Candidate::gpu() const {
 bool Candidate::client(ClientId id, ClientView& view) const {
   if (!Sight::client(id, view)) return false;
   const Client& c = *roster_.find(id);
-  view.allowed = window_of(c);
+  view.allowed = allowance_of(c);
   view.inflight_us += in_flight_us(&c);
   return true;
 }
@@ -86,7 +86,7 @@ bool Candidate::queue_insert(QueueId queue, LaunchId id, double key) {
                         w.predicted_us());
 }
 
-bool Candidate::set_window(ClientId id, Allowance allowed, double for_us) {
+bool Candidate::set_allowance(ClientId id, Allowance allowed, double for_us) {
   if (roster_.find(id) == nullptr) return false;
   choices_[id].set(allowed, to_ns(for_us), now_.clock);
   return true;

@@ -5,8 +5,8 @@
 #include <map>
 #include <vector>
 
+#include "daemon/core/allowances.h"
 #include "daemon/core/queues.h"
-#include "daemon/core/windows.h"
 
 namespace heddle::core {
 
@@ -20,7 +20,8 @@ class Candidate final : public Sight {
     bool unseen = false;      // it was not asked about it
   };
 
-  Candidate(const Scene& scene, const Windows& windows) : Sight(scene), windows_(windows) {}
+  Candidate(const Scene& scene, const Allowances& allowances)
+      : Sight(scene), allowances_(allowances) {}
 
   // The launch that waits in the slot, as it was last met.
   Launch launch_in(uint32_t slot) const;
@@ -34,18 +35,20 @@ class Candidate final : public Sight {
   void let_go(uint32_t slot);
   void forget(uint32_t slot);
 
-  // By client: the window that the candidate chose; whether it let something of the client go that
+  // By client: what the candidate allowed; whether it let something of the client go that
   // waits, or runs.
-  WindowChoice& choice(ClientId id) { return choices_[id]; }
+  AllowanceChoice& choice(ClientId id) { return choices_[id]; }
   void forget_choice(ClientId id) { choices_.erase(id); }
-  WindowChoice choice_of(const Client& client) const;
-  Allowance window_of(const Client& client) const { return windows_.of(client, choice_of(client)); }
+  AllowanceChoice choice_of(const Client& client) const;
+  Allowance allowance_of(const Client& client) const {
+    return allowances_.of(client, choice_of(client));
+  }
   bool at_work(const Client& client) const;
 
   GpuView gpu() const override;
   bool client(ClientId, ClientView&) const override;
   bool queue_insert(QueueId, LaunchId, double key) override;
-  bool set_window(ClientId, Allowance allowed, double for_us) override;
+  bool set_allowance(ClientId, Allowance allowed, double for_us) override;
   bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
   bool set_stop(ClientId id, StopWhen) override { return roster_.find(id) != nullptr; }
   bool set_slice(ClientId id, uint32_t) override { return roster_.find(id) != nullptr; }
@@ -54,9 +57,9 @@ class Candidate final : public Sight {
  private:
   double in_flight_us(const Client* of) const;
 
-  const Windows& windows_;
+  const Allowances& allowances_;
   std::vector<Launch> launches_;
-  std::map<ClientId, WindowChoice> choices_;
+  std::map<ClientId, AllowanceChoice> choices_;
 };
 
 }  // namespace heddle::core

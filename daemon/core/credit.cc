@@ -58,7 +58,7 @@ void Credit::revoke() {
       out_ = true;
       continue;
     }
-    telling_.window(*c, now_.bypass);
+    telling_.allowance(*c, now_.bypass);
     now_.dispatch_wanted = true;
   }
 }

@@ -14,8 +14,8 @@ inline constexpr uint16_t kDecisionVersion = 1;
 inline constexpr uint32_t kCreditOpen = 0xffffffff;
 
 enum class DecisionKind : uint16_t {
-  kGrant,   // ticket `ask_seq` of `client` goes
-  kWindow,  // the client's standing allowance changes
+  kGrant,      // ticket `ask_seq` of `client` goes
+  kAllowance,  // the client's standing allowance changes
   kHint,  // kernel `kernel` is predicted to take `predicted_us`, is timed or not, and where it runs
   kStop,  // what runs of the client stands or goes on, and for how long it has the GPU at a time
 };
@@ -33,14 +33,14 @@ struct Decision {
   uint32_t ask_seq = 0;
   uint16_t thread = 0;
   int8_t launch_priority = 0;  // CU_LAUNCH_ATTRIBUTE_PRIORITY, 0: none
-  uint8_t managed = 1;         // kWindow: 0 when the policy refused the client
-  SmSet sm_set{};              // of the launch, or kWindow: of those that do not ask; empty: all
+  uint8_t managed = 1;         // kAllowance: 0 when the policy refused the client
+  SmSet sm_set{};              // of the launch, or kAllowance: of those that do not ask; empty: all
                                // that the client has
   uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask, or kCreditOpen
-  Allowance allowed = Allowance::kGated;  // kWindow
-  bool gates_soon = false;                // kWindow: what it launches may yet stand at gates,
+  Allowance allowed = Allowance::kGated;  // kAllowance
+  bool gates_soon = false;                // kAllowance: what it launches may yet stand at gates,
   bool gates_inside = false;  // and long graphs have some inside: somebody may have them stopped
-  bool kernels_ask = false;   // kWindow: nothing but such graphs stands at gates
+  bool kernels_ask = false;   // kAllowance: nothing but such graphs stands at gates
   uint32_t kernel = 0;        // kHint
   float predicted_us = 0;     // kHint, 0: not known
   uint8_t measure = 0;        // kHint: one in so many launches is to be timed; 0: now and then
@@ -48,7 +48,7 @@ struct Decision {
   bool raised = false;        // kHint: launch_priority is for its launches
   bool off = false;           // kStop: what runs of it stands
   uint32_t slice_us = 0;      // kStop: how long it has the GPU at a time; 0: as the driver set it
-  ipc::SmRing ring;           // kWindow: of the client's SM sets, the same all along,
+  ipc::SmRing ring;           // kAllowance: of the client's SM sets, the same all along,
   SetSizes sizes{};           // and their sizes (SmFamily); none: it has no sets
 };
 

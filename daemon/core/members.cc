@@ -37,8 +37,8 @@ void Members::attached(const Event& e) {
   c.place.sm_set = e.attached.sm_set;
   roster_.add(std::move(owned));
   places_.give_family(c, seat_.family(), b.made_sets);
-  seat_.window(c, &Policy::client_init);
-  now_.windows_dirty = now_.dispatch_wanted = true;
+  seat_.allowance(c, &Policy::client_init);
+  now_.allowances_dirty = now_.dispatch_wanted = true;
 }
 
 void Members::detached(Client& c) {
@@ -50,13 +50,13 @@ void Members::detached(Client& c) {
   stops_.forget(c);
   learning_.detach(c);
   roster_.remove(c);
-  now_.windows_dirty = now_.dispatch_wanted = true;
+  now_.allowances_dirty = now_.dispatch_wanted = true;
 }
 
 void Members::left_gates(Client& c) {
   c.rule.gates = false;
   c.rule.ungated = true;
-  now_.windows_dirty = now_.dispatch_wanted = true;
+  now_.allowances_dirty = now_.dispatch_wanted = true;
 }
 
 void Members::set_terms(Client& c, const TermsBody& terms) {
@@ -77,12 +77,12 @@ void Members::terms(Client& c, const TermsBody& terms) {
   set_terms(c, terms);
   roster_.move(c);
   c.bound.added_us_max = 0;
-  c.standing.window_sent = false;  // its launch priority may be another
-  now_.windows_dirty = now_.dispatch_wanted = true;
-  if (updates) return seat_.window(c, &Policy::client_update);
+  c.standing.allowance_sent = false;  // its launch priority may be another
+  now_.allowances_dirty = now_.dispatch_wanted = true;
+  if (updates) return seat_.allowance(c, &Policy::client_update);
   c.standing.forget_policy();
-  seat_.window(c, &Policy::client_init);
-  if (c.active) seat_.window(c, &Policy::client_active);
+  seat_.allowance(c, &Policy::client_init);
+  if (c.active) seat_.allowance(c, &Policy::client_active);
   admission_.ask_again(c);
 }
 

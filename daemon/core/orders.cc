@@ -9,11 +9,11 @@ bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
   return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival, w.predicted_us());
 }
 
-bool Orders::set_window(ClientId id, Allowance allowed, double for_us) {
+bool Orders::set_allowance(ClientId id, Allowance allowed, double for_us) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;
   c->standing.choice.set(allowed, to_ns(for_us), now_.clock);
-  now_.windows_dirty = true;
+  now_.allowances_dirty = true;
   return true;
 }
 
@@ -21,8 +21,8 @@ bool Orders::set_launch_priority(ClientId id, int launch_priority) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;
   if (std::exchange(c->standing.launch_priority, launch_priority) != launch_priority) {
-    c->standing.window_sent = false;
-    now_.windows_dirty = true;
+    c->standing.allowance_sent = false;
+    now_.allowances_dirty = true;
   }
   return true;
 }
@@ -43,7 +43,7 @@ bool Orders::resize(ClientId id) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;
   for (Kernel& k : c->known.kernels) k.policy = 0;
-  now_.kernels_dirty = now_.windows_dirty = true;
+  now_.kernels_dirty = now_.allowances_dirty = true;
   return true;
 }
 

@@ -17,7 +17,7 @@ class Orders final : public Sight {
   Saw take_saw() { return std::exchange(saw_, {}); }
 
   bool queue_insert(QueueId, LaunchId, double key) override;
-  bool set_window(ClientId, Allowance allowed, double for_us) override;
+  bool set_allowance(ClientId, Allowance allowed, double for_us) override;
   bool set_launch_priority(ClientId, int launch_priority) override;
   bool set_stop(ClientId, StopWhen) override;
   bool set_slice(ClientId, uint32_t slice_us) override;

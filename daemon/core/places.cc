@@ -64,7 +64,7 @@ SmSet Places::isolated_set(const Client& c) const {
 SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
   if (!w.movable()) return {};
   const GroupCount size = c.place.size_for(sm);
-  if (size.get() == 0) return c.place.window_set;
+  if (size.get() == 0) return c.place.cut_set;
   return c.place.set_of(size);
 }
 
@@ -76,7 +76,7 @@ SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
     size = w.movable() ? c.place.size_for(sm) : GroupCount();
     ++(size.get() != 0 ? now_.stats.on_set : now_.stats.off_set);
   }
-  if (size.get() == 0) return c.place.window_set;
+  if (size.get() == 0) return c.place.cut_set;
   if (c.place.family.placement != SmFamily::Placement::kLive) {
     return c.place.set_of(size);
   }

@@ -167,7 +167,7 @@ class Gpu : public World {
 
   // Changes a client's allowance at once, and for good if `for_us` is 0; else for so long. False if
   // the client is gone.
-  virtual bool set_window(ClientId, Allowance allowed, double for_us) = 0;
+  virtual bool set_allowance(ClientId, Allowance allowed, double for_us) = 0;
   // What the client's launches carry from now on, granted or not, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
@@ -188,7 +188,7 @@ class Gpu : public World {
 // decides this once.
 enum class HookResult : uint8_t { kDefault, kFault, kDecided };
 
-struct WindowVerdict {
+struct AllowanceVerdict {
   HookResult result = HookResult::kDefault;
   bool refuse = false;
   Allowance allowed = Allowance::kGated;
@@ -237,12 +237,12 @@ class Policy {
   // No hook is called after it. What it says of itself before, for whoever asks why it ended.
   virtual std::string dump(Gpu&) { return {}; }
   virtual void exit(Gpu&, Ending) {}
-  virtual WindowVerdict client_init(Gpu&, ClientId) { return {}; }
-  virtual WindowVerdict client_active(Gpu&, ClientId) { return {}; }
-  virtual WindowVerdict client_idle(Gpu&, ClientId) { return {}; }
+  virtual AllowanceVerdict client_init(Gpu&, ClientId) { return {}; }
+  virtual AllowanceVerdict client_active(Gpu&, ClientId) { return {}; }
+  virtual AllowanceVerdict client_idle(Gpu&, ClientId) { return {}; }
   virtual HookResult client_exit(Gpu&, ClientId) { return HookResult::kDefault; }
   // Its terms are others. A policy that does not hear of that meets it as one who left and came.
-  virtual WindowVerdict client_update(Gpu&, ClientId) { return {}; }
+  virtual AllowanceVerdict client_update(Gpu&, ClientId) { return {}; }
   virtual bool hears_updates() const { return false; }
   // A kernel ID is first seen at a client, or is measured to the end. `kernel` has no handle.
   virtual KernelVerdict kernel_init(Gpu&, const LaunchView& kernel) {

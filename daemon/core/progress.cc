@@ -14,8 +14,8 @@ void Progress::touch(Client& c, TimeNs at) {
   }
   if (!c.active) {
     roster_.activate(c);
-    now_.windows_dirty = true;
-    seat_.window(c, &Policy::client_active);
+    now_.allowances_dirty = true;
+    seat_.allowance(c, &Policy::client_active);
   }
 }
 
@@ -97,9 +97,9 @@ void Progress::settle(Client& c) {
   c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (now_.clock >= c.settled_until) {
     roster_.retire(c);
-    if (c.standing.has_credit()) telling_.window(c, now_.bypass);
-    now_.windows_dirty = now_.dispatch_wanted = true;
-    seat_.window(c, &Policy::client_idle);
+    if (c.standing.has_credit()) telling_.allowance(c, now_.bypass);
+    now_.allowances_dirty = now_.dispatch_wanted = true;
+    seat_.allowance(c, &Policy::client_idle);
   }
 }
 

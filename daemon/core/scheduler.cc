@@ -184,9 +184,9 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   s.seat.adopt(next);
   s.told.forget_policy();
   for (const ClientId id : s.roster.ids()) s.roster.find(id)->bound.added_us_max = 0;
-  // It may be lost to its faults in the middle: then nobody has a window of it any more.
+  // It may be lost to its faults in the middle: then nobody has an allowance of it any more.
   for (const ClientId id : s.roster.ids()) {
-    s.seat.window(*s.roster.find(id), &Policy::client_init);
+    s.seat.allowance(*s.roster.find(id), &Policy::client_init);
   }
   s.admission.ask_again_all();
   s.admission.reconsider();
@@ -232,10 +232,10 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   s.advance(now);
   s.config.mps = mps;
   s.config.switch_us = switch_us;
-  // A window carries the launch priority, which the mode decides as well.
+  // An allowance carries the launch priority, which the mode decides as well.
   for (const ClientId id : s.roster.ids()) {
     Client& c = *s.roster.find(id);
-    c.standing.window_sent = false;
+    c.standing.allowance_sent = false;
     c.bound.added_us_max = 0;  // the bound is another
     c.bound.last = {};
   }
@@ -248,8 +248,8 @@ bool Scheduler::begin_shadow(Policy& candidate, const ShadowLimits& limits, Time
   end_shadow("another candidate took its place");
   State& s = *state_;
   s.advance(now);
-  s.shadow = std::make_unique<Shadow>(s.scene(), s.windows, s.admission, s.seat.policy(), candidate,
-                                      limits);
+  s.shadow = std::make_unique<Shadow>(s.scene(), s.allowances, s.admission, s.seat.policy(),
+                                      candidate, limits);
   if (s.shadow->trial().over()) {
     s.shadow.reset();
     return false;

@@ -211,7 +211,7 @@ class Scheduler::View {
   TaskProfile profile(ClientId id) const;
   // It has work, or had some not long ago.
   bool active(ClientId id) const;
-  // Some of the client's launches do not run where its window says: they must be met at each
+  // Some of the client's launches do not run where its rule says: they must be met at each
   // launch.
   bool sized(ClientId id) const;
   // Whoever kept the device from a launch until the starvation bound let it go.

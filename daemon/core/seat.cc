@@ -52,16 +52,16 @@ void Seat::drop() {
   orders_.queues().clear();
   for (Waiting& w : asks_.all()) w.queue = -1;
   for (const ClientId id : roster_.ids()) roster_.find(id)->standing.forget_policy();
-  now_.kernels_dirty = now_.windows_dirty = now_.dispatch_wanted = true;
+  now_.kernels_dirty = now_.allowances_dirty = now_.dispatch_wanted = true;
 }
 
 // ---- hooks ------------------------------------------------------------------------------------
 
-void Seat::window(Client& c, WindowVerdict (Policy::*hook)(Gpu&, ClientId)) {
+void Seat::allowance(Client& c, AllowanceVerdict (Policy::*hook)(Gpu&, ClientId)) {
   if (policy_ == nullptr) return;
-  const WindowVerdict verdict = (policy_->*hook)(orders_, c.id);
+  const AllowanceVerdict verdict = (policy_->*hook)(orders_, c.id);
   faulted(verdict.result);
-  if (c.standing.choice.take(verdict)) now_.windows_dirty = true;
+  if (c.standing.choice.take(verdict)) now_.allowances_dirty = true;
 }
 
 void Seat::exit(const Client& c) {

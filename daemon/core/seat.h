@@ -1,7 +1,7 @@
 // The policy's seat: the policy in force, its hooks, and what becomes of one that fails.
 //
 // Whoever calls a hook need not know whether there is a policy, nor whether it failed: the answer
-// then is the built-in's. Verdicts on windows are kept with the client (Standing::choice).
+// then is the built-in's. Verdicts on allowances are kept with the client (Standing::choice).
 #pragma once
 
 #include <deque>
@@ -39,8 +39,8 @@ class Seat {
   bool take_quarantined() { return std::exchange(quarantined_, false); }
   const LastWords& last_words() const { return last_words_; }
 
-  // Hooks that return a window.
-  void window(Client& client, WindowVerdict (Policy::*hook)(Gpu&, ClientId));
+  // Hooks that return an allowance.
+  void allowance(Client& client, AllowanceVerdict (Policy::*hook)(Gpu&, ClientId));
   void exit(const Client& client);
   KernelVerdict kernel(const Client& client, uint32_t kernel);
   void started(const Client& client, const Work& work);

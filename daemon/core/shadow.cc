@@ -9,21 +9,24 @@ void Shadow::exit(Gpu& gpu, Ending ending) {
   if (live_ != nullptr) live_->exit(gpu, ending);
 }
 
-WindowVerdict Shadow::client_init(Gpu& gpu, ClientId id) {
-  const WindowVerdict verdict = live_ != nullptr ? live_->client_init(gpu, id) : WindowVerdict{};
+AllowanceVerdict Shadow::client_init(Gpu& gpu, ClientId id) {
+  const AllowanceVerdict verdict =
+      live_ != nullptr ? live_->client_init(gpu, id) : AllowanceVerdict{};
   trial_.meet(id);
   return verdict;
 }
 
-WindowVerdict Shadow::client_active(Gpu& gpu, ClientId id) {
-  const WindowVerdict verdict = live_ != nullptr ? live_->client_active(gpu, id) : WindowVerdict{};
-  trial_.window(&Policy::client_active, id);
+AllowanceVerdict Shadow::client_active(Gpu& gpu, ClientId id) {
+  const AllowanceVerdict verdict =
+      live_ != nullptr ? live_->client_active(gpu, id) : AllowanceVerdict{};
+  trial_.allowance(&Policy::client_active, id);
   return verdict;
 }
 
-WindowVerdict Shadow::client_idle(Gpu& gpu, ClientId id) {
-  const WindowVerdict verdict = live_ != nullptr ? live_->client_idle(gpu, id) : WindowVerdict{};
-  trial_.window(&Policy::client_idle, id);
+AllowanceVerdict Shadow::client_idle(Gpu& gpu, ClientId id) {
+  const AllowanceVerdict verdict =
+      live_ != nullptr ? live_->client_idle(gpu, id) : AllowanceVerdict{};
+  trial_.allowance(&Policy::client_idle, id);
   return verdict;
 }
 
@@ -34,10 +37,10 @@ HookResult Shadow::client_exit(Gpu& gpu, ClientId id) {
 }
 
 // Only if the live policy hears of updates; else the client leaves and comes back.
-WindowVerdict Shadow::client_update(Gpu& gpu, ClientId id) {
-  const WindowVerdict verdict = live_->client_update(gpu, id);
+AllowanceVerdict Shadow::client_update(Gpu& gpu, ClientId id) {
+  const AllowanceVerdict verdict = live_->client_update(gpu, id);
   if (trial_.hears(&Policy::hears_updates)) {
-    trial_.window(&Policy::client_update, id);
+    trial_.allowance(&Policy::client_update, id);
   } else {
     trial_.leave(id);
     trial_.meet(id);

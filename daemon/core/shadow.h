@@ -2,7 +2,7 @@
 // and compared, and nothing of it is done.
 //
 // It lives in the live policy's world. What waits and what runs there is the live policy's doing;
-// its queues, its windows and what it let go are its own. A launch that it lets go leaves its
+// its queues, its allowances and what it let go are its own. A launch that it lets go leaves its
 // queues and counts as in flight for its predicted time; the launch itself goes on waiting until
 // the live policy lets it go, and then both are compared. One that it still holds by then has
 // waited for at least as long under it.

@@ -11,9 +11,9 @@ namespace heddle::core {
 class Shadow final : public Policy {
  public:
   // `live`: nullptr for the built-in.
-  Shadow(const Scene& scene, const Windows& windows, const Admitting& admission, Policy* live,
+  Shadow(const Scene& scene, const Allowances& allowances, const Admitting& admission, Policy* live,
          Policy& candidate, const ShadowLimits& limits)
-      : live_(live), trial_(scene, windows, admission, candidate, limits) {
+      : live_(live), trial_(scene, allowances, admission, candidate, limits) {
     chooses_per_launch = live != nullptr && live->chooses_per_launch;
   }
 
@@ -23,11 +23,11 @@ class Shadow final : public Policy {
   std::string_view name() const override { return live_ != nullptr ? live_->name() : "builtin"; }
   std::string dump(Gpu& gpu) override { return live_ != nullptr ? live_->dump(gpu) : ""; }
   void exit(Gpu& gpu, Ending ending) override;
-  WindowVerdict client_init(Gpu&, ClientId) override;
-  WindowVerdict client_active(Gpu&, ClientId) override;
-  WindowVerdict client_idle(Gpu&, ClientId) override;
+  AllowanceVerdict client_init(Gpu&, ClientId) override;
+  AllowanceVerdict client_active(Gpu&, ClientId) override;
+  AllowanceVerdict client_idle(Gpu&, ClientId) override;
   HookResult client_exit(Gpu&, ClientId) override;
-  WindowVerdict client_update(Gpu&, ClientId) override;
+  AllowanceVerdict client_update(Gpu&, ClientId) override;
   bool hears_updates() const override { return live_ != nullptr && live_->hears_updates(); }
   KernelVerdict kernel_init(Gpu&, const LaunchView&) override;
   bool hears_kernels() const override { return hears(&Policy::hears_kernels); }

@@ -15,9 +15,9 @@ struct Situation {
   bool stepping = false;  // within step()
   size_t stoppable = 0;   // clients whose kernels can be stopped (stops.h)
   bool bypass = false;    // every ask is granted, and no policy is asked
-  // What is to be done before the step ends, as whoever changed something says: windows may be
+  // What is to be done before the step ends, as whoever changed something says: allowances may be
   // others, something may be let go, and the policy is to be asked about kernels anew.
-  bool windows_dirty = false, dispatch_wanted = false, kernels_dirty = false;
+  bool allowances_dirty = false, dispatch_wanted = false, kernels_dirty = false;
 };
 
 }  // namespace heddle::core

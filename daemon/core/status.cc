@@ -73,7 +73,7 @@ std::vector<ClientStatus> Scheduler::View::clients() const {
 
 bool Scheduler::View::sized(ClientId id) const {
   const Client* c = s_.roster.find(id);
-  return c != nullptr && (c->place.sized || !c->place.window_set.empty());
+  return c != nullptr && (c->place.sized || !c->place.cut_set.empty());
 }
 
 bool Scheduler::View::active(ClientId id) const {

@@ -25,9 +25,9 @@ void Telling::grant(const Decision& d) {
   recent_[recent_count_++ % recent_.size()] = d;
 }
 
-void Telling::window(Client& c, bool bypass) {
+void Telling::allowance(Client& c, bool bypass) {
   c.standing.end_credit();
-  Decision d = make(DecisionKind::kWindow, c);
+  Decision d = make(DecisionKind::kAllowance, c);
   const bool by_policy = c.standing.choice.any(now_.clock);
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;
   d.allowed = c.standing.allowed;
@@ -36,7 +36,7 @@ void Telling::window(Client& c, bool bypass) {
   d.kernels_ask = c.standing.kernels_ask;
   d.managed = c.standing.choice.refused ? 0 : 1;
   d.launch_priority = c.launch_priority(now_.config);
-  d.sm_set = c.place.window_set;
+  d.sm_set = c.place.cut_set;
   d.ring = c.place.ring;
   d.sizes = c.place.family.sizes;
   decisions_.push_back(d);

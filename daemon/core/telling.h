@@ -22,7 +22,7 @@ class Telling {
   void add(const Decision& decision) { decisions_.push_back(decision); }
   void grant(const Decision& decision);
   // Credit that was given under the one before ends.
-  void window(Client& client, bool bypass);
+  void allowance(Client& client, bool bypass);
   // What the client does not know yet of its kernel; one in `measure` launches is to be timed.
   void hint(Client& client, uint32_t kernel, uint8_t measure);
 

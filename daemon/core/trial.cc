@@ -8,7 +8,7 @@ constexpr size_t kCountedMax = 256;  // clients that are counted apart
 
 }  // namespace
 
-Trial::Trial(const Scene& scene, const Windows& windows, const Admitting& admission,
+Trial::Trial(const Scene& scene, const Allowances& allowances, const Admitting& admission,
              Policy& candidate, const ShadowLimits& limits)
     : now_(scene.now),
       roster_(scene.roster),
@@ -16,7 +16,7 @@ Trial::Trial(const Scene& scene, const Windows& windows, const Admitting& admiss
       admission_(admission),
       candidate_(candidate),
       limits_(limits),
-      world_(scene, windows) {
+      world_(scene, allowances) {
   so_far_.since = refilled_at_ = now_.clock;
   budget_ns_ = limits.burst_ns;
   if (candidate_.init(world_) == HookResult::kFault) {
@@ -25,7 +25,7 @@ Trial::Trial(const Scene& scene, const Windows& windows, const Admitting& admiss
   }
   for (const ClientId id : roster_.ids()) {
     meet(id);
-    if (roster_.find(id)->active) window(&Policy::client_active, id);
+    if (roster_.find(id)->active) allowance(&Policy::client_active, id);
   }
   for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
     if (asks_[slot].client != nullptr) asked(asks_.id_of(slot));
@@ -50,7 +50,7 @@ ShadowReport Trial::report() const {
     one.there = c != nullptr;
     if (c == nullptr) continue;
     one.live_allowed = c->standing.allowed;
-    one.allowed = world_.window_of(*c);
+    one.allowed = world_.allowance_of(*c);
   }
   return all;
 }
@@ -62,14 +62,14 @@ bool Trial::affords() {
   return limits_.clock == nullptr || budget_ns_ > 0;
 }
 
-void Trial::window(WindowVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id) {
+void Trial::allowance(AllowanceVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id) {
   const auto ask_it = [&](Policy& p, Gpu& g) { return (p.*hook)(g, id); };
-  world_.choice(id).take(ask<WindowVerdict>(false, ask_it));
+  world_.choice(id).take(ask<AllowanceVerdict>(false, ask_it));
 }
 
 void Trial::meet(ClientId id) {
   world_.choice(id) = {};
-  window(&Policy::client_init, id);
+  allowance(&Policy::client_init, id);
 }
 
 void Trial::leave(ClientId id) {
@@ -82,7 +82,7 @@ void Trial::asked(LaunchId id) {
   world_.meet(slot);
   if (over() || !world_.holds(slot)) return;
   const Client& c = *asks_[slot].client;
-  if (world_.window_of(c) > c.standing.allowed) return world_.let_go(slot);
+  if (world_.allowance_of(c) > c.standing.allowed) return world_.let_go(slot);
   const uint64_t skipped = so_far_.skipped;
   const auto verdict =
       ask<EnqueueVerdict>(true, [&](Policy& p, Gpu& g) { return p.enqueue(g, id); });

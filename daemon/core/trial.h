@@ -15,8 +15,8 @@ namespace heddle::core {
 
 class Trial {
  public:
-  Trial(const Scene& scene, const Windows& windows, const Admitting& admission, Policy& candidate,
-        const ShadowLimits& limits);
+  Trial(const Scene& scene, const Allowances& allowances, const Admitting& admission,
+        Policy& candidate, const ShadowLimits& limits);
 
   bool over() const { return !ended_.empty(); }
   void end(const std::string& why, bool faulted);
@@ -27,7 +27,7 @@ class Trial {
   // has had its time.
   template <class Verdict, class Hook>
   Verdict ask(bool may_skip, Hook&& hook);
-  void window(WindowVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id);
+  void allowance(AllowanceVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id);
   void meet(ClientId id);
   void leave(ClientId id);
   // The launch asks, in the candidate's world as well; unless it would not have had to there.

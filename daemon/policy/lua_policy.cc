@@ -296,8 +296,8 @@ bool LuaPolicy::know(Hook hook, core::ClientId client) {
   return false;
 }
 
-core::WindowVerdict LuaPolicy::window_hook(Hook hook, core::Gpu& gpu, core::ClientId client) {
-  core::WindowVerdict verdict;
+core::AllowanceVerdict LuaPolicy::allowance_hook(Hook hook, core::Gpu& gpu, core::ClientId client) {
+  core::AllowanceVerdict verdict;
   if (!know(hook, client)) {
     verdict.result = core::HookResult::kFault;
     return verdict;
@@ -306,7 +306,7 @@ core::WindowVerdict LuaPolicy::window_hook(Hook hook, core::Gpu& gpu, core::Clie
   begin(hook, gpu);
   push_client(sandbox_.lua(), session_, client);
   lua_pushvalue(sandbox_.lua(), kParamsIndex);
-  if (!finish(2, kWindowResults) || !read_window(verdict)) {
+  if (!finish(2, kAllowanceResults) || !read_allowance(verdict)) {
     verdict = {};
     verdict.result = core::HookResult::kFault;
   }
@@ -314,18 +314,18 @@ core::WindowVerdict LuaPolicy::window_hook(Hook hook, core::Gpu& gpu, core::Clie
   return verdict;
 }
 
-core::WindowVerdict LuaPolicy::client_init(core::Gpu& gpu, core::ClientId client) {
-  return window_hook(Hook::kClientInit, gpu, client);
+core::AllowanceVerdict LuaPolicy::client_init(core::Gpu& gpu, core::ClientId client) {
+  return allowance_hook(Hook::kClientInit, gpu, client);
 }
-core::WindowVerdict LuaPolicy::client_active(core::Gpu& gpu, core::ClientId client) {
-  return window_hook(Hook::kClientActive, gpu, client);
+core::AllowanceVerdict LuaPolicy::client_active(core::Gpu& gpu, core::ClientId client) {
+  return allowance_hook(Hook::kClientActive, gpu, client);
 }
-core::WindowVerdict LuaPolicy::client_idle(core::Gpu& gpu, core::ClientId client) {
-  return window_hook(Hook::kClientIdle, gpu, client);
+core::AllowanceVerdict LuaPolicy::client_idle(core::Gpu& gpu, core::ClientId client) {
+  return allowance_hook(Hook::kClientIdle, gpu, client);
 }
 
-core::WindowVerdict LuaPolicy::client_update(core::Gpu& gpu, core::ClientId client) {
-  return window_hook(Hook::kClientUpdate, gpu, client);
+core::AllowanceVerdict LuaPolicy::client_update(core::Gpu& gpu, core::ClientId client) {
+  return allowance_hook(Hook::kClientUpdate, gpu, client);
 }
 
 core::HookResult LuaPolicy::client_exit(core::Gpu& gpu, core::ClientId client) {

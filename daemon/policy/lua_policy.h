@@ -89,11 +89,11 @@ class LuaPolicy final : public core::Policy {
   core::HookResult init(core::Gpu& gpu) override;
   std::string dump(core::Gpu& gpu) override;
   void exit(core::Gpu& gpu, core::Ending ending) override;
-  core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
-  core::WindowVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
-  core::WindowVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_init(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_active(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_idle(core::Gpu& gpu, core::ClientId client) override;
   core::HookResult client_exit(core::Gpu& gpu, core::ClientId client) override;
-  core::WindowVerdict client_update(core::Gpu& gpu, core::ClientId client) override;
+  core::AllowanceVerdict client_update(core::Gpu& gpu, core::ClientId client) override;
   bool hears_updates() const override { return has(Hook::kClientUpdate); }
   core::KernelVerdict kernel_init(core::Gpu& gpu, const core::LaunchView& kernel) override;
   bool hears_kernels() const override { return has(Hook::kKernelInit); }
@@ -129,9 +129,9 @@ class LuaPolicy final : public core::Policy {
   bool finish(int args, int results);     // calls it; false on a fault
   void end();
   bool know(Hook hook, core::ClientId client);  // false on a fault
-  core::WindowVerdict window_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
+  core::AllowanceVerdict allowance_hook(Hook hook, core::Gpu& gpu, core::ClientId client);
   core::HookResult launch_hook(Hook hook, core::Gpu& gpu, const core::LaunchView& launch);
-  bool read_window(core::WindowVerdict& verdict);
+  bool read_allowance(core::AllowanceVerdict& verdict);
   bool read_run(core::DispatchVerdict& verdict);
   bool read_idle(core::DispatchVerdict& verdict);
   bool read_kernel(core::KernelVerdict& verdict);

@@ -72,7 +72,8 @@ int allow_it(lua_State* L) {
   if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "that is for 0 to 1000000 µs");
   auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
   client.filled = false;
-  if (!Session::of(L).gpu->set_window(client.id, kAllowed, for_us)) return raise_stale(L, client);
+  if (!Session::of(L).gpu->set_allowance(client.id, kAllowed, for_us))
+    return raise_stale(L, client);
   return 0;
 }
 

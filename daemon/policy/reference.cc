@@ -16,16 +16,17 @@ struct Entry {
   const char* text;
 };
 
-constexpr const char* kWindowText = "`LEASE`, `GATE` or `REFUSE`, then a reason";
+constexpr const char* kAllowanceText = "`LEASE`, `GATE` or `REFUSE`, then a reason";
 
 constexpr Entry kHookDocs[] = {
     {"hooks.init", "init(p)", "", "The policy goes live."},
-    {"hooks.client_init", "client_init(c, p)", kWindowText,
+    {"hooks.client_init", "client_init(c, p)", kAllowanceText,
      "A client attaches, or the policy goes live."},
-    {"hooks.client_active", "client_active(c, p)", kWindowText, "The client starts having work."},
-    {"hooks.client_idle", "client_idle(c, p)", kWindowText,
+    {"hooks.client_active", "client_active(c, p)", kAllowanceText,
+     "The client starts having work."},
+    {"hooks.client_idle", "client_idle(c, p)", kAllowanceText,
      "The client has had no work for `idle_us`."},
-    {"hooks.client_update", "client_update(c, p)", kWindowText,
+    {"hooks.client_update", "client_update(c, p)", kAllowanceText,
      "A rule gives the client other terms. Without this hook the client leaves and comes back."},
     {"hooks.client_exit", "client_exit(c)", "", "The client is gone."},
     {"hooks.kernel_init", "kernel_init(kn, c, p)", "`sm [, stream_priority [, timed]]`",

@@ -54,7 +54,7 @@ std::string_view LuaPolicy::reason(uint16_t number) const {
   return number > 0 && number <= said_.size() ? std::string_view(said_[number - 1].reason) : "";
 }
 
-bool LuaPolicy::read_window(core::WindowVerdict& v) {
+bool LuaPolicy::read_allowance(core::AllowanceVerdict& v) {
   lua_State* L = sandbox_.lua();
   const int first = kTop + 1;
   if (lua_isnil(L, first)) return true;

@@ -210,7 +210,7 @@ bool Client::apply(const core::Decision& d) {
     stop_desk_.order(*control_, device_of(d.device), {d.off, d.slice_us});
     return false;
   }
-  if (d.kind == core::DecisionKind::kWindow) {
+  if (d.kind == core::DecisionKind::kAllowance) {
     ipc::DeviceWindow* const window = window_of(d.device);
     if (window == nullptr) return false;
     window->launch_priority.store(d.launch_priority, std::memory_order_relaxed);

@@ -231,10 +231,10 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
       case core::DecisionKind::kGrant:
         grant_at_gate(c, d);
         break;
-      case core::DecisionKind::kWindow:
+      case core::DecisionKind::kAllowance:
         c.allowed = d.allowed;
         c.launch_priority = d.launch_priority;
-        c.window_set = d.sm_set;
+        c.cut_set = d.sm_set;
         c.ring = d.ring;
         c.gates_inside = d.gates_inside;
         c.kernels_ask = d.kernels_ask;

@@ -226,7 +226,7 @@ class VirtualMachine {
     ipc::StopOrder stop, stop_wanted;  // as the driver was asked last, and the core's last order
     int launch_priority = 0;
     ipc::SmRing ring;
-    ipc::SmSet window_set;  // empty: its own
+    ipc::SmSet cut_set;  // empty: its own
     bool sized = false;
     double outstanding_us = 0;  // predicted, as its own shim adds it up
     uint32_t in_flight = 0;     // launches submitted and not ended

@@ -121,8 +121,8 @@ void VirtualMachine::call_launch(size_t thread, const Launch& launch, bool sync)
 
 // As the shim finds it: in a set of its kernel's size, within the client's.
 ipc::SmSet VirtualMachine::set_of(const ClientState& c, const Kernel& k) const {
-  if (k.size.get() == 0 || k.size >= groups_.count) return c.window_set;
-  const ipc::SmSet within = c.window_set.or_if_empty(c.spec.place.set);
+  if (k.size.get() == 0 || k.size >= groups_.count) return c.cut_set;
+  const ipc::SmSet within = c.cut_set.or_if_empty(c.spec.place.set);
   return ipc::ring_groups(k.size, c.ring, 0, within, groups_.count);
 }
 
@@ -241,7 +241,7 @@ void VirtualMachine::to_gpu(const InFlight& flight, const Kernel& k, double us, 
 // are: who records is told of everything.
 bool VirtualMachine::sparse(const ClientState& c) const {
   const bool all = !managed_ || witness_ != nullptr || hears_stopping_ || costs_.mark_all;
-  return !all && c.spec.place.set.empty() && c.window_set.empty() && !c.sized;
+  return !all && c.spec.place.set.empty() && c.cut_set.empty() && !c.sized;
 }
 
 void VirtualMachine::tell_row(const Thread& t, const ClientState& c, uint32_t last_kernel) {

@@ -184,7 +184,7 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       varint(d.sm_set.bits());
       varint(d.credit_us);
       break;
-    case core::DecisionKind::kWindow:
+    case core::DecisionKind::kAllowance:
       u8(static_cast<uint8_t>(d.decider));
       u8(static_cast<uint8_t>(d.managed + (d.gates_soon ? 2 : 0) + (d.kernels_ask ? 4 : 0) +
                               (d.gates_inside ? 8 : 0)));

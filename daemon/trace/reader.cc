@@ -241,7 +241,7 @@ void read_decision(Fields& in, Decision& d) {
       d.sm_set = core::SmSet(in.number<uint32_t>());
       d.credit_us = in.number<uint32_t>();
       return;
-    case DecisionKind::kWindow:
+    case DecisionKind::kAllowance:
       d.decider = static_cast<core::Decider>(in.u8(3));
       d.managed = in.u8(15);
       d.gates_soon = (d.managed & 2) != 0;

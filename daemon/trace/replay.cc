@@ -161,7 +161,7 @@ class Replay {
   void differ(const char* how, const core::Decision& d) {
     ++out.differing;
     if (!out.first.empty()) return;
-    constexpr const char* kNames[] = {"grant", "window", "hint"};
+    constexpr const char* kNames[] = {"grant", "allowance", "hint"};
     out.first = std::string(kNames[static_cast<size_t>(d.kind)]) + " to client " +
                 std::to_string(d.client) + " at " + std::to_string(d.at) + " ns: " + how;
   }

@@ -60,8 +60,8 @@ class Builder {
     size_t on_gpu = 0;       // launches
     size_t sync = SIZE_MAX;  // that has not returned
     bool synchronized = false;
-    TimeNs idle_from = 0;      // 0: it never had work, or has some
-    core::SmSet window_set{};  // of its launches that do not ask
+    TimeNs idle_from = 0;   // 0: it never had work, or has some
+    core::SmSet cut_set{};  // of its launches that do not ask
   };
 
   void note(TimeNs at) {
@@ -142,7 +142,7 @@ class Builder {
     ClientTrack& c = track(s);
     LaunchTrack& l = c.launches[index];
     l.posted = at;
-    l.sm_set = l.sm_set.or_if_empty(s.window_set).or_if_empty(c.who.sm_set);
+    l.sm_set = l.sm_set.or_if_empty(s.cut_set).or_if_empty(c.who.sm_set);
     if (l.kernel < c.kernels.size()) ++c.kernels[l.kernel].launches;
     if (s.on_gpu++ == 0 && s.idle_from != 0) {
       c.gaps.push_back({s.idle_from, std::max(l.called, s.idle_from), s.synchronized});
@@ -176,7 +176,7 @@ class Builder {
     const auto it = states_.find({d.device, d.client});
     if (it == states_.end()) return;
     State& s = it->second;
-    if (d.kind == core::DecisionKind::kWindow) s.window_set = d.sm_set;
+    if (d.kind == core::DecisionKind::kAllowance) s.cut_set = d.sm_set;
     if (d.kind != core::DecisionKind::kGrant) return;
     if (s.ticket == 0 || s.ticket != d.ask_seq) return;
     s.ticket = 0;

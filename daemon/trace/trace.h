@@ -32,7 +32,7 @@
 //                may_follow unit_us:f32
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
 //   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us
-//   kWindow      client decider:u8 managed:u8 launch_priority:signed allowed:u8 sm_set ring
+//   kAllowance      client decider:u8 managed:u8 launch_priority:signed allowed:u8 sm_set ring
 //                sizes                  managed: + 2 gates_soon, + 4 kernels_ask, + 8 gates_inside
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
 //   kStop        client off:u8 slice_us
@@ -65,7 +65,7 @@ inline constexpr uint32_t kHeaderMax = 1 << 20;
 // Events are numbered as core::EventKind is.
 enum Kind : uint8_t {
   kGrant = 0x20,
-  kWindow = 0x21,
+  kAllowance = 0x21,
   kHint = 0x22,
   kStop = 0x23,
   kDevice = 0x30,

@@ -51,7 +51,7 @@ class Worker {
   }
   void take(const core::Decision& d, TimeNs now) {
     if (d.client != id_) return;
-    if (d.kind == core::DecisionKind::kWindow) {
+    if (d.kind == core::DecisionKind::kAllowance) {
       allowed_ = d.allowed;
     }
     if (d.kind != core::DecisionKind::kGrant) return;

@@ -43,13 +43,13 @@ class ValvePolicy : public core::Policy {
     const bool starts = !valve_.stuck && valve_.starts-- > 0;
     return starts ? core::HookResult::kDefault : core::HookResult::kFault;
   }
-  core::WindowVerdict client_init(core::Gpu&, core::ClientId) override {
+  core::AllowanceVerdict client_init(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
-  core::WindowVerdict client_active(core::Gpu&, core::ClientId) override {
+  core::AllowanceVerdict client_active(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
-  core::WindowVerdict client_idle(core::Gpu&, core::ClientId) override {
+  core::AllowanceVerdict client_idle(core::Gpu&, core::ClientId) override {
     return {core::HookResult::kDecided, false, core::Allowance::kGated};
   }
   core::EnqueueVerdict enqueue(core::Gpu& gpu, core::LaunchId id) override {

@@ -65,7 +65,7 @@ class BudgetLoopTest : public CoreTest {
     config.mps = true;
     config.switch_us = 10;
     reset(config);
-    window_.clear();
+    allowance_.clear();
     grants_.clear();
     policy_ = {};
     use(&policy_);

@@ -297,8 +297,8 @@ class OwingClientTest : public CeilingOfAClientTest {
   // Keeps the handles that it was given, and runs one whatever became of it.
   struct Keeping : Policy {
     std::string_view name() const override { return "keeping"; }
-    WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
-    WindowVerdict client_active(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+    AllowanceVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+    AllowanceVerdict client_active(Gpu&, ClientId) override { return {HookResult::kDecided}; }
     EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
       kept.push_back(id);
       gpu.queue_insert(gpu.queue_create("kept"), id, 0);

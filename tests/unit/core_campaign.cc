@@ -75,7 +75,7 @@ void Campaign::take(size_t device, std::span<const Decision> decisions) {
     for (Client& client : clients_) {
       if (client.id != d.client) continue;
       Seat& seat = client.seats[device];
-      if (d.kind == DecisionKind::kWindow) {
+      if (d.kind == DecisionKind::kAllowance) {
         seat.allowed = d.allowed;
         seat.credit_us = 0;
       } else if (d.kind == DecisionKind::kGrant) {

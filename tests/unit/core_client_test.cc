@@ -55,11 +55,11 @@ TEST(Run, ARunBeginsWithTheFirstLaunchAfterASynchronize) {
 
 TEST(Standing, AnotherPolicyForgetsALaunchPriorityAndTellsTheAllowanceAnew) {
   Standing standing;
-  standing.window_sent = true;
+  standing.allowance_sent = true;
   standing.launch_priority = -3;
   standing.choice.set(Allowance::kLeased, 0, kMs);
   standing.forget_policy();
-  EXPECT_FALSE(standing.window_sent);
+  EXPECT_FALSE(standing.allowance_sent);
   EXPECT_FALSE(standing.choice.chosen);
   EXPECT_EQ(standing.launch_priority, kBuiltinPriority);
 }

@@ -24,9 +24,9 @@ class CoreTest : public ::testing::Test {
 
   void take(std::span<const Decision> decisions) {
     for (const Decision& d : decisions) {
-      if (d.kind == DecisionKind::kWindow) {
-        window_[d.client] = d;
-        ++windows_[d.client];
+      if (d.kind == DecisionKind::kAllowance) {
+        allowance_[d.client] = d;
+        ++allowances_told_[d.client];
       }
       if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
       if (d.kind == DecisionKind::kStop) stop_[d.client] = d;
@@ -109,7 +109,7 @@ class CoreTest : public ::testing::Test {
     ask(2);
   }
 
-  Allowance allowed(ClientId id) { return window_[id].allowed; }
+  Allowance allowed(ClientId id) { return allowance_[id].allowed; }
 
   // Teaches client `id` that its kernel takes `run_us` and is followed by `gap_us`.
   void teach(ClientId id, double run_us, double gap_us, int rounds = 40) {
@@ -123,8 +123,8 @@ class CoreTest : public ::testing::Test {
 
   std::unique_ptr<Scheduler> core_;
   TimeNs now_ = kMs;
-  std::map<ClientId, Decision> window_;
-  std::map<ClientId, uint32_t> windows_;  // how many
+  std::map<ClientId, Decision> allowance_;
+  std::map<ClientId, uint32_t> allowances_told_;  // how many
   std::map<ClientId, Decision> stop_;
   std::vector<Decision> grants_;
   std::map<uint32_t, float> hint_;

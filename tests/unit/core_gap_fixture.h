@@ -11,7 +11,7 @@ constexpr double kDefaultUs = 100;  // what a kernel is predicted to take that w
 // Runs whatever waits while nobody above has work, as its verdict says.
 struct Giving : Policy {
   std::string_view name() const override { return "giving"; }
-  WindowVerdict client_init(Gpu& g, ClientId c) override {
+  AllowanceVerdict client_init(Gpu& g, ClientId c) override {
     if (c == 1) g.set_launch_priority(c, launch_priority);
     return {};
   }

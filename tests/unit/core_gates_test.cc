@@ -73,15 +73,15 @@ TEST_F(GatesTest, TheBuiltInOpensTheGatesWhileNobodyAboveWorks) {
 
 TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
   struct : Giving {
-    WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+    AllowanceVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
   } gating;
   CoreTest::use(&gating);
   take(core_->set_alone(true, now_));
   attach_gates(1);
   ASSERT_EQ(allowed(1), Allowance::kGated);
-  EXPECT_FALSE(window_[1].gates_soon);
+  EXPECT_FALSE(allowance_[1].gates_soon);
   take(core_->set_alone(false, now_));
-  EXPECT_TRUE(window_[1].gates_soon);
+  EXPECT_TRUE(allowance_[1].gates_soon);
 }
 
 // The next request of client 1 may have waited for the one before it.
@@ -197,14 +197,14 @@ TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   choosing.chooses_per_launch = true;
   begin();
   EXPECT_TRUE(status(2).view.gates);
-  EXPECT_FALSE(window_[2].kernels_ask);
+  EXPECT_FALSE(allowance_[2].kernels_ask);
   CoreTest::use(&choosing);
   EXPECT_FALSE(status(2).view.gates);
-  EXPECT_TRUE(window_[2].kernels_ask);
-  EXPECT_TRUE(window_[2].gates_inside) << "of long graphs";
+  EXPECT_TRUE(allowance_[2].kernels_ask);
+  EXPECT_TRUE(allowance_[2].gates_inside) << "of long graphs";
   CoreTest::use(nullptr);
   EXPECT_TRUE(status(2).view.gates);
-  EXPECT_FALSE(window_[2].kernels_ask);
+  EXPECT_FALSE(allowance_[2].kernels_ask);
 }
 
 TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
@@ -224,20 +224,20 @@ TEST_F(GatesTest, OpenGatesOutlastTheGapAndCloseWhenSomebodyAboveLaunches) {
   teach(1, 500, 300);
   ask_at_gate(2, 1);
   ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   tick(1 * kMs);
-  EXPECT_EQ(windows_[2], before) << "the gap is longer than it was predicted to be";
+  EXPECT_EQ(allowances_told_[2], before) << "the gap is longer than it was predicted to be";
   post(1);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
   EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, SomebodyAboveWhoAsksClosesTheGates) {
   begin();
   ask_at_gate(2, 1);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   ask(1);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
 }
 
 TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
@@ -247,14 +247,14 @@ TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
   step(e);
   attach_gates(3);
   ask_at_gate(2, 1);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   ask_at_gate(3, 1);
-  EXPECT_EQ(windows_[2], before) << "client 3 is below";
+  EXPECT_EQ(allowances_told_[2], before) << "client 3 is below";
   attach_gates(4);
   e.client = 4;
   step(e);
   ask_at_gate(4, 1);
-  EXPECT_GT(windows_[2], before) << "client 4 is as important";
+  EXPECT_GT(allowances_told_[2], before) << "client 4 is as important";
 }
 
 TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
@@ -266,11 +266,11 @@ TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
   ask_at_gate(2, 1);
   ASSERT_EQ(grants_.back().credit_us, 300u);
   EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs + 300);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   policy_.open = false;
   attach_gates(3);
   ask_at_gate(3, 1);
-  EXPECT_EQ(windows_[2], before);
+  EXPECT_EQ(allowances_told_[2], before);
   gated(2, 1);  // of the unit that was granted
   EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 2 * kDefaultUs + 300);
   gated(2, 2);
@@ -332,9 +332,9 @@ TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {
   use({});
   ask_at_gate(2, 1, kInside);
   ASSERT_EQ(grants_.back().credit_us, 0u);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   post(1);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
 }
 
 TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
@@ -344,7 +344,7 @@ TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
   use({});
   work(1);
   ask_at_gate(2, 1, kInside);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   struct Beside : Giving {
     DispatchVerdict dispatch(Gpu& g) override {
       DispatchVerdict v = Giving::dispatch(g);
@@ -356,10 +356,10 @@ TEST_F(GatesTest, AGraphBesideSomebodyMoreImportantGoesForAPiece) {
   ASSERT_EQ(grants_.back().thread, kGate);
   EXPECT_NEAR(status(2).outstanding_us, 200, 1) << "a piece";
   tick(100 * kUs);
-  EXPECT_EQ(windows_[2], before) << "the piece still runs";
+  EXPECT_EQ(allowances_told_[2], before) << "the piece still runs";
   EXPECT_LE(core_->next_deadline(), now_ + 100 * kUs);
   tick(100 * kUs);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
 }
 
 TEST_F(GatesTest, WhoWaitsAtAClosedGateHasNoWork) {
@@ -405,9 +405,9 @@ TEST_F(GatesTest, AGraphThatIsStoppedAgainAndAgainStarvesFromItsFirstAsk) {
   tick(60 * kMs);
   ASSERT_EQ(grants_.size(), 3u);
   EXPECT_EQ(grants_[2].decider, Decider::kStarvation);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   tick(10 * kMs);
-  EXPECT_EQ(windows_[2], before) << "then it goes to its end";
+  EXPECT_EQ(allowances_told_[2], before) << "then it goes to its end";
 }
 
 TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
@@ -421,24 +421,25 @@ TEST_F(GatesTest, GraphsOfEqualsGoSideBySide) {
   done(1);
   ask_at_gate(2, 1, kInside);
   ASSERT_EQ(grants_.back().client, 2u);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   ask_at_gate(3, 1, kInside);
   EXPECT_EQ(grants_.back().client, 3u);
   tick(1 * kMs);
-  EXPECT_EQ(windows_[2], before) << "whoever stopped the other would be stopped by it at once";
+  EXPECT_EQ(allowances_told_[2], before)
+      << "whoever stopped the other would be stopped by it at once";
 }
 
 TEST_F(GatesTest, BelowQ4EvenTheMostImportantStandsAtGatesThatAreOpen) {
   attach_gates(2);
   EXPECT_EQ(allowed(2), Allowance::kOpen);
-  EXPECT_TRUE(window_[2].gates_soon) << "somebody may come";
-  EXPECT_FALSE(window_[2].gates_inside);
+  EXPECT_TRUE(allowance_[2].gates_soon) << "somebody may come";
+  EXPECT_FALSE(allowance_[2].gates_inside);
   attach(1, 0);
-  EXPECT_TRUE(window_[2].gates_inside);
+  EXPECT_TRUE(allowance_[2].gates_inside);
   EXPECT_EQ(allowed(2), Allowance::kOpen) << "what stands there can be held";
-  EXPECT_FALSE(window_[1].gates_soon) << "it is leased";
+  EXPECT_FALSE(allowance_[1].gates_soon) << "it is leased";
   step(Event(EventKind::kDetached, now_, 1));
-  EXPECT_FALSE(window_[2].gates_inside);
+  EXPECT_FALSE(allowance_[2].gates_inside);
 }
 
 TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
@@ -446,7 +447,7 @@ TEST_F(GatesTest, WhoLeftItsGatesAsksAsOthersDo) {
   EXPECT_TRUE(status(2).view.gates);
   step(Event(EventKind::kGatesLeft, now_, 2));
   EXPECT_FALSE(status(2).view.gates);
-  EXPECT_FALSE(window_[2].gates_soon);
+  EXPECT_FALSE(allowance_[2].gates_soon);
   EXPECT_EQ(allowed(2), Allowance::kOpen) << "as its page says";
 }
 
@@ -465,9 +466,9 @@ TEST_F(GatesTest, AClientWithoutWorkLeavesNoGateOpen) {
   begin();
   ask_at_gate(2, 1);
   done(2);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   tick(60 * kMs);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ struct LifePolicy : Policy {
   void exit(Gpu&, Ending ending) override {
     said.push_back(ending == Ending::kReplaced ? "replaced" : "faulted");
   }
-  WindowVerdict client_init(Gpu&, ClientId id) override {
+  AllowanceVerdict client_init(Gpu&, ClientId id) override {
     said.push_back("init " + std::to_string(id));
     return {};
   }
@@ -38,7 +38,7 @@ struct LifePolicy : Policy {
     said.push_back("exit " + std::to_string(id));
     return HookResult::kDefault;
   }
-  WindowVerdict client_update(Gpu&, ClientId id) override {
+  AllowanceVerdict client_update(Gpu&, ClientId id) override {
     said.push_back("update " + std::to_string(id));
     return {HookResult::kDecided, false, Allowance::kGated};
   }

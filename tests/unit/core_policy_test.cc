@@ -14,18 +14,18 @@ namespace {
 struct TestPolicy : Policy {
   std::function<EnqueueVerdict(Gpu&, LaunchId)> on_enqueue;
   std::function<DispatchVerdict(Gpu&)> on_dispatch;
-  std::function<WindowVerdict(Gpu&, ClientId)> on_init;
-  std::function<WindowVerdict()> on_active;
+  std::function<AllowanceVerdict(Gpu&, ClientId)> on_init;
+  std::function<AllowanceVerdict()> on_active;
   std::vector<LaunchView> stopped;
   uint32_t weight = 1;
 
   uint32_t fault_weight() const override { return weight; }
   std::string_view name() const override { return "test"; }
-  WindowVerdict client_init(Gpu& g, ClientId c) override {
-    return on_init ? on_init(g, c) : WindowVerdict{};
+  AllowanceVerdict client_init(Gpu& g, ClientId c) override {
+    return on_init ? on_init(g, c) : AllowanceVerdict{};
   }
-  WindowVerdict client_active(Gpu&, ClientId) override {
-    return on_active ? on_active() : WindowVerdict{};
+  AllowanceVerdict client_active(Gpu&, ClientId) override {
+    return on_active ? on_active() : AllowanceVerdict{};
   }
   EnqueueVerdict enqueue(Gpu& g, LaunchId k) override {
     return on_enqueue ? on_enqueue(g, k) : EnqueueVerdict{};
@@ -93,12 +93,12 @@ TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
 }
 
 TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
-  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  policy_.on_init = [](Gpu&, ClientId) { return AllowanceVerdict{HookResult::kDecided, true}; };
   use(&policy_);
   attach(1, 5);
   EXPECT_EQ(allowed(1), Allowance::kLeased) << "refused is unmanaged";
   post(1);
-  EXPECT_EQ(window_[1].managed, 0) << "active, and refused still";
+  EXPECT_EQ(allowance_[1].managed, 0) << "active, and refused still";
   Event e(EventKind::kAttached, now_, 2);
   e.attached = {};
   e.attached.priority = 5;
@@ -120,24 +120,24 @@ TEST_F(PolicyTest, RefusingHoldsBackOnlyWhoFailsClosed) {
 }
 
 TEST_F(PolicyTest, AFaultLiftsNoRefusal) {
-  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
-  policy_.on_active = [] { return WindowVerdict{HookResult::kFault}; };
+  policy_.on_init = [](Gpu&, ClientId) { return AllowanceVerdict{HookResult::kDecided, true}; };
+  policy_.on_active = [] { return AllowanceVerdict{HookResult::kFault}; };
   use(&policy_);
   attach(1, 5);
   post(1);
-  EXPECT_EQ(window_[1].managed, 0);
+  EXPECT_EQ(allowance_[1].managed, 0);
   EXPECT_EQ(allowed(1), Allowance::kLeased);
 }
 
 TEST_F(PolicyTest, SaysThatARefusalEndedWhereTheWindowStays) {
-  policy_.on_init = [](Gpu&, ClientId) { return WindowVerdict{HookResult::kDecided, true}; };
+  policy_.on_init = [](Gpu&, ClientId) { return AllowanceVerdict{HookResult::kDecided, true}; };
   use(&policy_);
   attach(1, 0);
   post(1);
-  EXPECT_EQ(window_[1].managed, 0);
+  EXPECT_EQ(allowance_[1].managed, 0);
   use(nullptr);
   EXPECT_EQ(allowed(1), Allowance::kLeased);
-  EXPECT_EQ(window_[1].managed, 1);
+  EXPECT_EQ(allowance_[1].managed, 1);
 }
 
 TEST_F(PolicyTest, ALaunchThatThePolicyDidNotPlaceIsServedByTheBuiltin) {
@@ -186,15 +186,15 @@ TEST_F(PolicyTest, APolicyThatIsLostAsItGoesLiveIsAskedNoMoreAndLeavesNothing) {
   policy_.on_init = [&](Gpu&, ClientId id) {
     asked.push_back(id);
     const bool faults = id == 2 || id == 3;
-    return WindowVerdict{faults ? HookResult::kFault : HookResult::kDecided, false,
-                         Allowance::kLeased};
+    return AllowanceVerdict{faults ? HookResult::kFault : HookResult::kDecided, false,
+                            Allowance::kLeased};
   };
   use(&policy_);
   EXPECT_EQ(asked, (std::vector<ClientId>{1, 2, 3}));
   EXPECT_TRUE(core_->take_quarantined());
   for (ClientId id = 1; id <= 5; ++id) {
     EXPECT_EQ(allowed(id), Allowance::kOpen) << "client " << id;
-    EXPECT_EQ(window_[id].decider, Decider::kBuiltin) << "client " << id;
+    EXPECT_EQ(allowance_[id].decider, Decider::kBuiltin) << "client " << id;
   }
 }
 
@@ -203,11 +203,11 @@ TEST_F(PolicyTest, APolicyThatIsLostAsItGatesLeavesNothingOfItAtTheNextTick) {
   config.fault_max = 1;
   reset(config);
   policy_.on_init = [](Gpu&, ClientId) {
-    return WindowVerdict{HookResult::kDecided, false, Allowance::kLeased};
+    return AllowanceVerdict{HookResult::kDecided, false, Allowance::kLeased};
   };
   policy_.on_enqueue = [](Gpu&, LaunchId) { return EnqueueVerdict{}; };
   policy_.on_dispatch = [](Gpu& g) {
-    g.set_window(2, Allowance::kGated, 0);
+    g.set_allowance(2, Allowance::kGated, 0);
     return DispatchVerdict{HookResult::kFault, 0};
   };
   use(&policy_);
@@ -266,7 +266,7 @@ TEST_F(PolicyTest, ReplacingAPolicyLosesNothing) {
 
 TEST_F(PolicyTest, ClientInitChoosesTheAllowance) {
   policy_.on_init = [](Gpu&, ClientId) {
-    return WindowVerdict{HookResult::kDecided, false, Allowance::kGated};
+    return AllowanceVerdict{HookResult::kDecided, false, Allowance::kGated};
   };
   use(&policy_);
   attach(1, 0);
@@ -276,7 +276,7 @@ TEST_F(PolicyTest, ClientInitChoosesTheAllowance) {
 TEST_F(PolicyTest, ALentLeaseEndsByItself) {
   double for_us = 1'500;
   policy_.on_enqueue = [&](Gpu& g, LaunchId) {
-    EXPECT_TRUE(g.set_window(2, Allowance::kLeased, for_us));
+    EXPECT_TRUE(g.set_allowance(2, Allowance::kLeased, for_us));
     return EnqueueVerdict{};
   };
   use(&policy_);
@@ -303,7 +303,7 @@ TEST_F(PolicyTest, ALentLeaseEndsByItself) {
 
 TEST_F(PolicyTest, ALentGateEndsByItself) {
   policy_.on_enqueue = [](Gpu& g, LaunchId) {
-    EXPECT_TRUE(g.set_window(2, Allowance::kGated, 1e6));
+    EXPECT_TRUE(g.set_allowance(2, Allowance::kGated, 1e6));
     return EnqueueVerdict{};
   };
   use(&policy_);
@@ -325,20 +325,20 @@ TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges)
   reset(config);
   for (int priority = 0; priority < kPriorityCount; ++priority) {  // ten queues on six levels
     attach(static_cast<ClientId>(priority + 1), priority);
-    EXPECT_EQ(window_[static_cast<ClientId>(priority + 1)].launch_priority,
+    EXPECT_EQ(allowance_[static_cast<ClientId>(priority + 1)].launch_priority,
               std::min(0, priority - 5));
   }
   policy_.on_init = [](Gpu& g, ClientId c) {
     EXPECT_FALSE(g.set_launch_priority(99, 0));
     if (c == 1) g.set_launch_priority(c, -2);
     if (c == 10) g.set_launch_priority(c, -4);
-    return WindowVerdict{};
+    return AllowanceVerdict{};
   };
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   use(&policy_);
-  EXPECT_EQ(window_[1].launch_priority, -2);
-  EXPECT_EQ(window_[10].launch_priority, -4);
-  EXPECT_EQ(windows_[2], before);  // nothing changes for whom it did not name
+  EXPECT_EQ(allowance_[1].launch_priority, -2);
+  EXPECT_EQ(allowance_[10].launch_priority, -4);
+  EXPECT_EQ(allowances_told_[2], before);  // nothing changes for whom it did not name
   post(1);
   ask(10);
   now_ += 50 * kUs;
@@ -347,8 +347,8 @@ TEST_F(PolicyTest, ALaunchPriorityGoesWithWindowsAndGrantsUntilThePolicyChanges)
   EXPECT_EQ(grants_[0].launch_priority, -4);
 
   use(nullptr);
-  EXPECT_EQ(window_[1].launch_priority, -5);
-  EXPECT_EQ(window_[10].launch_priority, 0);
+  EXPECT_EQ(allowance_[1].launch_priority, -5);
+  EXPECT_EQ(allowance_[10].launch_priority, 0);
 }
 
 TEST_F(PolicyTest, StoppingReportsMeasuredTimes) {

@@ -273,7 +273,7 @@ std::string line_of(const std::string& name, const DecisionLog& log) {
 }
 
 void print(std::ostream& out, const Decision& d) {
-  constexpr const char* kNames[] = {"grant", "window", "hint"};
+  constexpr const char* kNames[] = {"grant", "allowance", "hint"};
   out << d.at << " device " << int{d.device} << ' ' << kNames[static_cast<size_t>(d.kind)]
       << " client " << d.client << " thread " << d.thread << " ask " << d.ask_seq << " decider "
       << static_cast<int>(d.decider) << " allowed " << static_cast<int>(d.allowed) << " credit "

@@ -15,8 +15,8 @@ class Gate : public Policy {
  public:
   explicit Gate(bool is_open = false) : open(is_open) {}
   std::string_view name() const override { return "gate"; }
-  WindowVerdict client_init(Gpu&, ClientId) override { return window; }
-  WindowVerdict client_active(Gpu&, ClientId) override { return window; }
+  AllowanceVerdict client_init(Gpu&, ClientId) override { return window; }
+  AllowanceVerdict client_active(Gpu&, ClientId) override { return window; }
   EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
     if (at_once) return {HookResult::kDecided, true};
     gpu.queue_insert(gpu.queue_create("be"), id, 0);
@@ -35,7 +35,7 @@ class Gate : public Policy {
 
   bool open, at_once = false, stale = false, fails = false;
   double inflight_max_us = 1e9;
-  WindowVerdict window;
+  AllowanceVerdict window;
   int asked = 0, exits = 0;
 };
 
@@ -243,10 +243,10 @@ class Random : public Policy {
  public:
   Random(uint64_t seed, bool faults) : random_(seed), faults_(faults) {}
   std::string_view name() const override { return "random"; }
-  WindowVerdict client_init(Gpu& gpu, ClientId id) override { return window(gpu, id); }
-  WindowVerdict client_active(Gpu& gpu, ClientId id) override { return window(gpu, id); }
-  WindowVerdict client_idle(Gpu& gpu, ClientId id) override { return window(gpu, id); }
-  WindowVerdict client_update(Gpu& gpu, ClientId id) override { return window(gpu, id); }
+  AllowanceVerdict client_init(Gpu& gpu, ClientId id) override { return window(gpu, id); }
+  AllowanceVerdict client_active(Gpu& gpu, ClientId id) override { return window(gpu, id); }
+  AllowanceVerdict client_idle(Gpu& gpu, ClientId id) override { return window(gpu, id); }
+  AllowanceVerdict client_update(Gpu& gpu, ClientId id) override { return window(gpu, id); }
   bool hears_updates() const override { return true; }
   KernelVerdict kernel_init(Gpu&, const LaunchView&) override {
     return {HookResult::kDecided, SmCount(8)};
@@ -272,10 +272,10 @@ class Random : public Policy {
   }
 
  private:
-  WindowVerdict window(Gpu& gpu, ClientId id) {
+  AllowanceVerdict window(Gpu& gpu, ClientId id) {
     gpu.set_launch_priority(id, -static_cast<int>(random_() % 6));
     gpu.resize(id);
-    if (random_() % 2 == 0) gpu.set_window(id, allowance(), random_() % 2 == 0 ? 0 : 500);
+    if (random_() % 2 == 0) gpu.set_allowance(id, allowance(), random_() % 2 == 0 ? 0 : 500);
     if (random_() % 2 == 0) return {};
     return {HookResult::kDecided, random_() % 8 == 0, allowance()};
   }

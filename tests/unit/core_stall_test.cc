@@ -12,8 +12,8 @@ namespace {
 class Never : public Policy {
  public:
   std::string_view name() const override { return "never"; }
-  WindowVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
-  WindowVerdict client_active(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+  AllowanceVerdict client_init(Gpu&, ClientId) override { return {HookResult::kDecided}; }
+  AllowanceVerdict client_active(Gpu&, ClientId) override { return {HookResult::kDecided}; }
   EnqueueVerdict enqueue(Gpu& gpu, LaunchId id) override {
     gpu.queue_insert(gpu.queue_create("held"), id, 0);
     return {HookResult::kDecided};

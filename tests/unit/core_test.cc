@@ -53,10 +53,10 @@ TEST_F(CoreTest, GatesWhenHigherPriorityStartsWork) {
   e.attached.gates = true;
   step(e);
   EXPECT_EQ(allowed(2), Allowance::kOpen);
-  const uint32_t before = windows_[2];
+  const uint32_t before = allowances_told_[2];
   post(1);
   EXPECT_EQ(allowed(2), Allowance::kGated);
-  EXPECT_GT(windows_[2], before);
+  EXPECT_GT(allowances_told_[2], before);
 }
 
 TEST_F(CoreTest, OpensOnceHigherPriorityIsIdle) {
@@ -280,22 +280,22 @@ TEST_F(CoreTest, LaunchPriorityFollowsTheQueueUnderMpsOnly) {
   attach(1, 0);
   attach(2, 4);
   attach(3, 9);
-  EXPECT_EQ(window_[1].launch_priority, -5);
-  EXPECT_EQ(window_[2].launch_priority, -1);
-  EXPECT_EQ(window_[3].launch_priority, 0);
+  EXPECT_EQ(allowance_[1].launch_priority, -5);
+  EXPECT_EQ(allowance_[2].launch_priority, -1);
+  EXPECT_EQ(allowance_[3].launch_priority, 0);
   reset({});
   attach(1, 0);
-  EXPECT_EQ(window_[1].launch_priority, 0);
+  EXPECT_EQ(allowance_[1].launch_priority, 0);
 }
 
 TEST_F(CoreTest, AnotherModeReachesClientsThatAreThereAlready) {
   attach_both();
   take(core_->set_mode(true, 10, now_));
-  EXPECT_EQ(window_[1].launch_priority, -5);
-  EXPECT_EQ(window_[2].launch_priority, 0);
+  EXPECT_EQ(allowance_[1].launch_priority, -5);
+  EXPECT_EQ(allowance_[2].launch_priority, 0);
   EXPECT_EQ(core_->config().switch_us, 10);
   take(core_->set_mode(false, 70, now_));
-  EXPECT_EQ(window_[1].launch_priority, 0);
+  EXPECT_EQ(allowance_[1].launch_priority, 0);
 }
 
 TEST_F(CoreTest, RejectsWhatMakesNoSense) {

@@ -73,8 +73,8 @@ class FakeGpu : public core::Gpu {
     return 0;
   }
   size_t queue_len(core::QueueId q) const override { return queues[q].size(); }
-  bool set_window(core::ClientId id, core::Allowance allowed, double for_us) override {
-    window_set = {id, allowed, for_us};
+  bool set_allowance(core::ClientId id, core::Allowance allowed, double for_us) override {
+    cut_set = {id, allowed, for_us};
     return id <= 3;
   }
   bool set_stop(core::ClientId id, core::StopWhen when) override {
@@ -106,7 +106,7 @@ class FakeGpu : public core::Gpu {
   std::vector<std::string> names;
   std::vector<core::ClientId> resized;
   std::vector<std::multimap<double, LaunchId>> queues;
-  std::tuple<core::ClientId, core::Allowance, double> window_set;
+  std::tuple<core::ClientId, core::Allowance, double> cut_set;
   std::pair<core::ClientId, int> launch_priority_set;
   std::pair<core::ClientId, core::StopWhen> stop_set;
   std::pair<core::ClientId, uint32_t> slice_set;

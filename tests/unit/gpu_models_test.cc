@@ -11,7 +11,7 @@ using core::Channel;
 class Looking final : public core::Policy {
  public:
   std::string_view name() const override { return "looking"; }
-  core::WindowVerdict client_init(core::Gpu& gpu, core::ClientId) override {
+  core::AllowanceVerdict client_init(core::Gpu& gpu, core::ClientId) override {
     fp64_left = gpu.channel_left(Channel::kFp64);
     return {};
   }

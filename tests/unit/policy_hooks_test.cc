@@ -98,7 +98,7 @@ TEST_F(PolicyTest, DumpIsCutAndAFaultInItHidesNone) {
 TEST_F(PolicyTest, AnUpdateGivesAnAllowance) {
   load(with_hooks("client_update = function(c, p) return LEASE end"));
   ASSERT_TRUE(policy_->hears_updates());
-  const core::WindowVerdict verdict = policy_->client_update(gpu_, 2);
+  const core::AllowanceVerdict verdict = policy_->client_update(gpu_, 2);
   EXPECT_EQ(verdict.result, HookResult::kDecided);
   EXPECT_EQ(verdict.allowed, core::Allowance::kLeased);
 }

@@ -78,7 +78,7 @@ TEST_F(PolicyTest, AllowanceVerdicts) {
   EXPECT_EQ(policy_->last_reason(), "full");
   EXPECT_EQ(policy_->client_active(gpu_, 1).allowed, core::Allowance::kGated);
   EXPECT_EQ(policy_->client_idle(gpu_, 2).result, HookResult::kDefault);
-  EXPECT_EQ(gpu_.window_set, std::tuple(core::ClientId{2}, core::Allowance::kGated, 20.0));
+  EXPECT_EQ(gpu_.cut_set, std::tuple(core::ClientId{2}, core::Allowance::kGated, 20.0));
   EXPECT_EQ(gpu_.launch_priority_set, std::pair(core::ClientId{2}, -3));
   EXPECT_EQ(policy_->client_exit(gpu_, 2), HookResult::kDefault);
   EXPECT_EQ(gpu_.launch_priority_set.second, core::kBuiltinPriority);

@@ -378,7 +378,7 @@ TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
     return std::string(reinterpret_cast<const char*>(&client.control()), sizeof client.control());
   };
   core::Decision d;
-  d.kind = core::DecisionKind::kWindow;
+  d.kind = core::DecisionKind::kAllowance;
   d.allowed = core::Allowance::kLeased;
   d.launch_priority = -3;
   const std::string before = bytes();

@@ -347,15 +347,15 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   use(&policy_);
   attach_split(1, 0);
   attach_split(2, 0);
-  EXPECT_EQ(window_[1].ring.anchor, 1);
-  EXPECT_EQ(window_[2].ring.anchor, 9);
-  EXPECT_EQ(window_[1].sm_set, SmSet(0)) << "nobody else is at work";
+  EXPECT_EQ(allowance_[1].ring.anchor, 1);
+  EXPECT_EQ(allowance_[2].ring.anchor, 9);
+  EXPECT_EQ(allowance_[1].sm_set, SmSet(0)) << "nobody else is at work";
   known_kernel(1, 0, 2);
   known_kernel(2, 0, 12);
   post(1);
   post(2);
-  EXPECT_EQ(window_[1].sm_set, SmSet(0x00ff));
-  EXPECT_EQ(window_[2].sm_set, SmSet(0xff00));
+  EXPECT_EQ(allowance_[1].sm_set, SmSet(0x00ff));
+  EXPECT_EQ(allowance_[2].sm_set, SmSet(0xff00));
   EXPECT_TRUE(core_->view().sized(2));
   now_ += 20 * kUs;
   done(1);
@@ -368,7 +368,7 @@ TEST_F(SmSets, ClientsOnTheRingAreFarApartAndIsolatedOnesKeepToTheirPart) {
   now_ += 10 * kMs;
   done(1);
   tick(now_ + 100 * kMs);
-  EXPECT_EQ(window_[2].sm_set, SmSet(0)) << "alone again";
+  EXPECT_EQ(allowance_[2].sm_set, SmSet(0)) << "alone again";
 }
 
 // A process makes its sets once, and lives on under the next daemon, to which it may come sooner.
@@ -380,14 +380,14 @@ TEST_F(SmSets, WhatAProcessMadeUnderAnotherDaemonItKeeps) {
   attach_split(1, 0, 0, {kMade, {.anchor = 9}});
   attach_split(2, 0, 0, {kMade, {.anchor = 1}});
   attach_split(3, 0);
-  EXPECT_EQ(window_[1].ring.anchor, 9);
-  EXPECT_EQ(window_[1].sizes, kMade);
-  EXPECT_EQ(window_[2].ring.anchor, 1);
-  EXPECT_EQ(window_[3].ring.anchor, 5) << "as far from theirs as can be";
+  EXPECT_EQ(allowance_[1].ring.anchor, 9);
+  EXPECT_EQ(allowance_[1].sizes, kMade);
+  EXPECT_EQ(allowance_[2].ring.anchor, 1);
+  EXPECT_EQ(allowance_[3].ring.anchor, 5) << "as far from theirs as can be";
   post(1);
   post(2);
-  EXPECT_EQ(window_[1].sm_set, SmSet(0xff00));
-  EXPECT_EQ(window_[2].sm_set, SmSet(0x00ff));
+  EXPECT_EQ(allowance_[1].sm_set, SmSet(0xff00));
+  EXPECT_EQ(allowance_[2].sm_set, SmSet(0x00ff));
 }
 
 // Nobody but the process itself says what it made, and where.
@@ -399,7 +399,7 @@ TEST_F(SmSets, AClaimTakesNoMoreThanAnEvenShare) {
   attach_split(2, 0, 0, {SetSizes{0b1010'1010}, {.anchor = 2}});
   post(1);
   post(2);
-  EXPECT_EQ(window_[1].sm_set, SmSet(0x00ff)) << "half, though another says that it begins at 2";
+  EXPECT_EQ(allowance_[1].sm_set, SmSet(0x00ff)) << "half, though another says that it begins at 2";
 }
 
 TEST_F(SmSets, APolicyHearsNoTimeOfWhatWasNotOnItsSet) {

@@ -133,7 +133,7 @@ std::vector<core::Decision> every_decision() {
   grant.sm_set = core::SmSet(10);
   grant.credit_us = 11;
   core::Decision window;
-  window.kind = core::DecisionKind::kWindow;
+  window.kind = core::DecisionKind::kAllowance;
   window.client = 3;
   window.managed = 0;
   window.gates_soon = window.gates_inside = window.kernels_ask = true;

@@ -108,7 +108,7 @@ double Run::launching_us(TimeNs at) const {
 
 SmSet Client::set_of(uint32_t index) const {
   const Kernel* k = kernel(index);
-  if (k == nullptr || k->size.get() == 0) return place.window_set;
+  if (k == nullptr || k->size.get() == 0) return place.cut_set;
   return place.set_of(k->size);
 }
 

@@ -68,12 +68,12 @@ struct Place {
   SmFamily family;       // its SM sets, as long as it is attached
   ipc::SmRing ring;      // and where they lie
   bool claimed = false;  // by its own word
-  SmSet window_set{};    // its rule's, or cut by isolation
+  SmSet cut_set{};       // its rule's, or cut by isolation
   bool sized = false;    // some kernel has a size, or a priority, of its own
 
   // The set of that many groups, the ring's first, within what the client is cut to.
   SmSet set_of(GroupCount size) const {
-    return ipc::ring_groups(size, ring, 0, window_set.or_if_empty(sm_set), groups.count);
+    return ipc::ring_groups(size, ring, 0, cut_set.or_if_empty(sm_set), groups.count);
   }
   GroupCount size_for(SmCount sm) const { return groups.size_for(sm, family.sizes, ring, sm_set); }
 };

@@ -11,7 +11,7 @@
 namespace heddle::core {
 
 // What a policy chose for a client; what it did not choose is the built-in's.
-struct WindowChoice {
+struct AllowanceChoice {
   bool refused = false;
   bool chosen = false;  // it is the policy's, not the built-in's
   Allowance allowed = Allowance::kGated;
@@ -20,7 +20,7 @@ struct WindowChoice {
 
   // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
   // mistake does not.
-  bool take(const WindowVerdict& verdict) {
+  bool take(const AllowanceVerdict& verdict) {
     const bool decided = verdict.result == HookResult::kDecided;
     if (refused && !decided) return false;
     chosen = decided;
@@ -66,13 +66,13 @@ struct GateCredit {
 
 struct Standing {
   // What the policy chose: forget_policy.
-  WindowChoice choice;
+  AllowanceChoice choice;
   int launch_priority = kBuiltinPriority;
   std::optional<StopWhen> stop_when;
   uint32_t slice_us = 0;  // ipc::StopOrder's
 
   Allowance allowed = Allowance::kGated;
-  bool window_sent = false, refused_sent = false;
+  bool allowance_sent = false, refused_sent = false;
   bool gates_soon = false, gates_inside = false, kernels_ask = false;  // Decision's
   GateCredit gate;
 
@@ -83,7 +83,7 @@ struct Standing {
   bool gated() const { return allowed == Allowance::kGated; }
   void forget_policy() {
     choice = {};
-    window_sent &= launch_priority == kBuiltinPriority;
+    allowance_sent &= launch_priority == kBuiltinPriority;
     launch_priority = kBuiltinPriority;
     stop_when.reset();
     slice_us = 0;

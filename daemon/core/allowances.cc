@@ -1,4 +1,4 @@
-#include "daemon/core/windows.h"
+#include "daemon/core/allowances.h"
 
 #include <algorithm>
 
@@ -6,8 +6,8 @@
 
 namespace heddle::core {
 
-void Windows::refresh() {
-  now_.windows_dirty = false;
+void Allowances::refresh() {
+  now_.allowances_dirty = false;
   if (now_.kernels_dirty) sizes_.ask_about_all();
   lent_until_ = kNever;
   highest_attached_ = roster_.highest_attached();
@@ -19,11 +19,11 @@ void Windows::refresh() {
   }
 }
 
-bool Windows::kernels_ask(const Client& c) const {
+bool Allowances::kernels_ask(const Client& c) const {
   return c.rule.gates && seat_.policy() != nullptr && seat_.policy()->chooses_per_launch;
 }
 
-Allowance Windows::of(const Client& c, const WindowChoice& choice) const {
+Allowance Allowances::of(const Client& c, const AllowanceChoice& choice) const {
   if (choice.refused) return c.rule.fail_closed ? Allowance::kGated : Allowance::kLeased;
   if (c.rule.ungated) return Allowance::kOpen;
   if (ceilings_.limits(c)) return Allowance::kGated;
@@ -33,7 +33,7 @@ Allowance Windows::of(const Client& c, const WindowChoice& choice) const {
   return choice.of(builtin, now_.clock);
 }
 
-void Windows::send(Client& c, Allowance allowed) {
+void Allowances::send(Client& c, Allowance allowed) {
   const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
   const bool gated = allowed == Allowance::kGated, above = highest_attached_ < c.rule.priority;
   const bool beside = !now_.config.alone && allowed != Allowance::kLeased;
@@ -41,21 +41,21 @@ void Windows::send(Client& c, Allowance allowed) {
   // Who always asks may be stopped for anybody.
   const bool gates_inside = gates_soon && (gated || above);
   const bool kernels_ask = this->kernels_ask(c);
-  if (c.standing.window_sent && c.standing.allowed == allowed &&
+  if (c.standing.allowance_sent && c.standing.allowed == allowed &&
       c.standing.gates_soon == gates_soon && c.standing.gates_inside == gates_inside &&
       c.standing.kernels_ask == kernels_ask &&
-      c.standing.refused_sent == c.standing.choice.refused && c.place.window_set == set) {
+      c.standing.refused_sent == c.standing.choice.refused && c.place.cut_set == set) {
     return;
   }
-  c.place.window_set = set;
-  c.standing.window_sent = true;
+  c.place.cut_set = set;
+  c.standing.allowance_sent = true;
   c.standing.refused_sent = c.standing.choice.refused;
   c.standing.allowed = allowed;
   c.standing.gates_soon = gates_soon;
   c.standing.gates_inside = gates_inside;
   c.standing.kernels_ask = kernels_ask;
   progress_.unsettle(c);
-  telling_.window(c, now_.bypass);
+  telling_.allowance(c, now_.bypass);
   // Whoever waits though it may go would wait for nothing.
   if (!gated) now_.dispatch_wanted = true;
 }

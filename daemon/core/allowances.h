@@ -1,4 +1,4 @@
-// Windows: how each client may launch, as the policy chose, or the built-in.
+// Allowances: how each client may launch, as the policy chose, or the built-in.
 #pragma once
 
 #include "daemon/core/kernel_sizes.h"
@@ -6,10 +6,10 @@
 
 namespace heddle::core {
 
-class Windows {
+class Allowances {
  public:
-  Windows(Situation& now, const Roster& roster, const Places& places, const Ceilings& ceilings,
-          Telling& telling, const Seat& seat, KernelSizes& sizes, Progress& progress)
+  Allowances(Situation& now, const Roster& roster, const Places& places, const Ceilings& ceilings,
+             Telling& telling, const Seat& seat, KernelSizes& sizes, Progress& progress)
       : now_(now),
         roster_(roster),
         places_(places),
@@ -19,12 +19,12 @@ class Windows {
         sizes_(sizes),
         progress_(progress) {}
 
-  bool due() const { return now_.windows_dirty || now_.clock >= lent_until_; }
+  bool due() const { return now_.allowances_dirty || now_.clock >= lent_until_; }
   TimeNs deadline() const { return lent_until_; }
-  // Asks about kernels anew where that is due, and sends each window that is another now.
+  // Asks about kernels anew where that is due, and sends each allowance that is another now.
   void refresh();
   // The client's, if the policy's choice were that.
-  Allowance of(const Client& client, const WindowChoice& choice) const;
+  Allowance of(const Client& client, const AllowanceChoice& choice) const;
 
  private:
   void send(Client& client, Allowance allowed);
