@@ -182,7 +182,6 @@ void Turn::admit(const Launch& launch) {
     predicted_us_ = hint.predicted_us.load(std::memory_order_relaxed);
     special_ = ipc::unpack_special(hint.special.load(std::memory_order_relaxed));
   }
-  if (!(predicted_us_ > 0)) predicted_us_ = typical_us();
   leased_ = control.windows[stream_->device].leased.load(std::memory_order_acquire) != 0;
   sm_set_ = sized_set(launch);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
@@ -253,7 +252,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   ipc::RecordFields fields = record(admission);
   if ((sm_set_.bits() | special_.size.get()) != 0) [[unlikely]]
     fields.unmovable = !is_placed();
-  if (admission == Admission::LEASE) {
+  if (admission == Admission::LEASE && leased_) {
     tell_launch(in_, before_, fields);
   } else {
     telling.stop();

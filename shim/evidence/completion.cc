@@ -90,15 +90,6 @@ Pair* oldest_recorded(StreamSlot& slot) {
 
 constexpr float kShortestKernelUs = 1;
 
-// Moves a step towards each measured duration, so that half of them are longer.
-constinit std::atomic<float> typical{100};
-constexpr float kTypicalStep = 1.1f;
-
-void note_duration(float us) {
-  const float seen = typical.load(std::memory_order_relaxed);
-  typical.store(us > seen ? seen * kTypicalStep : seen / kTypicalStep, std::memory_order_relaxed);
-}
-
 // What a bracket of two events takes beside its kernel, as against a queue of such kernels, on a
 // stream without and with work before it (measured on an H200).
 constexpr float kIdleBracketUs = 0.3f;
@@ -115,7 +106,6 @@ void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
       fields.kernel = pair->kernel;
       fields.duration_us = std::max(ms * 1e3f - pair->lead_us, kShortestKernelUs);
       in.post(fields, true);
-      note_duration(fields.duration_us);
       raise(slot.done, pair->seq);
     }
     pair->state.store(Pair::kFree, std::memory_order_release);
@@ -163,8 +153,6 @@ EventPlace& place_of(CUevent event) {
 static_assert(kEventPlaces == size_t{1} << (64 - 54));
 
 }  // namespace
-
-float typical_us() { return typical.load(std::memory_order_relaxed); }
 
 uint64_t reach_of(const StreamSlot& slot) {
   // Acquiring: whoever took a number up to this one had the launch in hand before.

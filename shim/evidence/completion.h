@@ -11,10 +11,6 @@
 
 namespace heddle::shim {
 
-// A prediction for kernels that were never measured: about the median of those that were, at first
-// the daemon's default_kernel_us.
-float typical_us();
-
 // How far a stream has come: everything up to that number is with the driver. What a thread still
 // has in hand, because it waits for its ticket or is in the driver's call, is not, nor what
 // follows.
