@@ -58,7 +58,9 @@ void GateQueue::merge(Device& d) {
   const auto before = [oldest](const Claim& a, const Claim& b) {
     return ticket_of(a) - oldest - 1 < ticket_of(b) - oldest - 1;
   };
-  std::stable_sort(d.fresh.begin(), d.fresh.end(), before);
+  if (!std::ranges::is_sorted(d.fresh, before)) {  // a sort allocates
+    std::stable_sort(d.fresh.begin(), d.fresh.end(), before);
+  }
   const size_t first = std::max<size_t>(d.recalled, d.asked ? 1 : 0), there = d.waiting.size();
   d.waiting.insert(d.waiting.end(), d.fresh.begin(), d.fresh.end());
   d.fresh.clear();
