@@ -30,11 +30,12 @@ local function beside(t, with)
            iterations = lc_now.iterations - lc.iterations, sms = sms }
 end
 
-test("without classes it does as the built-in", function(t)
+for _, gates in ipairs { false, true } do
+test("without classes it does as the built-in, gates=" .. tostring(gates), function(t)
   local function under(policy)
     local s = t.sim { policy = policy }
     for _, name in ipairs { "a", "b" } do
-      s:client { name = name, priority = 5 }
+      s:client { name = name, priority = 5, gates = gates }
       s:loop { client = name, us = 100, launches = 100, blocks = 264 }
     end
     s:run(100000)
@@ -46,7 +47,9 @@ test("without classes it does as the built-in", function(t)
   t.eq(allowed, its_allowed, "allowed")
   t.eq(a, its_a, "launches of a")
   t.eq(b, its_b, "launches of b")
+  t.eq(allowed, "open", "what has not begun can be held, and nobody waits for another")
 end)
+end
 
 test("beside kernels that leave room best effort has all of the time", function(t)
   local r = beside(t, { blocks = 66, be_blocks = 66 })

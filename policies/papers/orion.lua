@@ -7,8 +7,8 @@
 -- kind and goes beside any, as in the paper. A graph's use is the mean of its kernels, less the
 -- part that nobody measured. So much predicted time below it may be in flight as is duration_pct of
 -- the length of its runs alone; then the next launch waits for the ones before it, and nobody
--- overtakes it. The rule goes round the clients, as Listing 1 does: of each the first launch is
--- looked at, and one that must not join by its kind holds up no other client.
+-- overtakes it. The rule goes round the clients, as Listing 1 does: one that must not join by its
+-- kind holds up no other client.
 --
 -- Kinds come from profiles with metrics (`heddle profile collect-metrics`). The paper's defaults:
 -- SM_THRESHOLD is all SMs, DUR_THRESHOLD 2.5 %; a kernel is bound by what it uses to 60 %.
@@ -20,7 +20,6 @@ local LOOK_AT = 250                           -- launches: a hook call may look 
 
 -- By client: its launches in flight, the kind of the last one, and its priority.
 local in_flight, kinds, priorities = {}, {}, {}
-local seen, round = {}, 0                     -- by client: in which round it was looked at
 
 local function kind_of(kn, bound_pct)
   local known = 1 - (kn.unknown_pct or 0) / 100  -- of a graph, by time
@@ -39,7 +38,7 @@ local function sms_of(k)
 end
 
 local function forget(c)
-  in_flight[c.id], kinds[c.id], priorities[c.id], seen[c.id] = nil, nil, nil, nil
+  in_flight[c.id], kinds[c.id], priorities[c.id] = nil, nil, nil
 end
 
 -- True if a more important program has a kernel of that kind on the GPU.
@@ -99,20 +98,14 @@ return policy {
       if k.priority <= above.top(g) or not g:busy(k.priority) then return RUN, k end
       local most_us = run_us(g, k.priority) * p.duration_pct / 100 - g.inflight_us
       local why
-      round = round + 1
       for place = 1, math.min(queue.len("best_effort"), LOOK_AT) do
         local one = queue.peek("best_effort", place)
-        local id = one.client.id
-        local first = seen[id] ~= round
-        seen[id] = round
-        if first then
-          if g.inflight_us > 0 and one.predicted_us > most_us then
-            return IDLE, why or "enough in flight"
-          end
-          local may, refused = joins(one, g, p)
-          if may then return RUN, one end
-          why = why or refused
+        if g.inflight_us > 0 and one.predicted_us > most_us then
+          return IDLE, why or "enough in flight"
         end
+        local may, refused = joins(one, g, p)
+        if may then return RUN, one end
+        why = why or refused
       end
       return IDLE, why
     end,
