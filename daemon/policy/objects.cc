@@ -171,7 +171,7 @@ void push_right_size(lua_State* L, Session& s, Object& o) {
                                    : core::latency_size(*v.metrics, v.mean_us, *v.groups));
 }
 void push_held(lua_State* L, Session& s, Object& o) {
-  push(L, std::string_view(client_view(L, s, o).gates ? "device" : "ask"));
+  push(L, std::string_view(client_view(L, s, o).gates ? "device" : "thread"));
 }
 void push_gated(lua_State* L, Session& s, Object& o) {
   push(L, client_view(L, s, o).allowed == core::Allowance::kGated);

@@ -114,8 +114,8 @@ constexpr Entry kClientDocs[] = {
     {"c.slowdown_p99_max", nullptr, "number", "the same of all its runs but one in a hundred"},
     {"c.gated", nullptr, "boolean", "its launches wait until they are let go"},
     {"c.held", nullptr, "string",
-     "\"device\": its launches wait on the GPU, where more important work stops them; \"ask\": its "
-     "threads wait"},
+     "\"device\": its launches wait on the GPU, where more important work stops them; \"thread\": "
+     "its threads wait"},
     {"c.queued", nullptr, "integer", "1: its oldest held launch waits"},
     {"c.inflight_us", nullptr, "number",
      "predicted µs of what it has on the GPU, or may by credit"},

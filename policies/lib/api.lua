@@ -80,7 +80,7 @@
 ---@field slowdown_max number # promised by its rule, else 0
 ---@field slowdown_p99_max number # the same of all its runs but one in a hundred
 ---@field gated boolean # its launches wait until they are let go
----@field held string # "device": its launches wait on the GPU, where more important work stops them; "ask": its threads wait
+---@field held string # "device": its launches wait on the GPU, where more important work stops them; "thread": its threads wait
 ---@field queued integer # 1: its oldest held launch waits
 ---@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n

@@ -53,5 +53,17 @@ TEST(DoctorMode, IsWhatEachClientsDriverSays) {
   EXPECT_FALSE(judged(json::array({client}), "timeslice"));
 }
 
+TEST(DoctorProtocol, NamesWhoFailsClosedAndWouldWaitForGood) {
+  json facts = {{"protocol", 2}, {"daemon", {{"status", {{"protocol", 1}}}}}};
+  facts["daemon"]["ps"]["clients"] = {{{"pid", 41}, {"fail", "open"}},
+                                      {{"pid", 42}, {"fail", "closed"}}};
+  const std::vector<Finding> found = examine_protocol(facts);
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_EQ(found[0].level, Finding::Level::kError);
+  EXPECT_TRUE(found[0].text.starts_with("pid 42 fails closed")) << found[0].text;
+  facts["daemon"]["status"]["protocol"] = 2;
+  EXPECT_TRUE(examine_protocol(facts).empty());
+}
+
 }  // namespace
 }  // namespace heddle::cli

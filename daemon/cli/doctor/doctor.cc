@@ -302,7 +302,7 @@ class Examination {
       add(Level::kError, "daemon",
           who + " speaks protocol " + (*status_).at("protocol").dump() + ", this install tree " +
               facts_.at("protocol").dump(),
-          "install both from the same release");
+          "restart heddled from this install tree; programs are unmanaged until they start again");
     } else if (version != facts_.at("version")) {
       add(Level::kWarn, "daemon",
           who + "; this heddle is " + facts_.at("version").get<std::string>(),

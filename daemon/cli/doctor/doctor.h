@@ -28,6 +28,7 @@ std::vector<Finding> examine_promises(const nlohmann::json& ps);
 std::vector<Finding> examine_kept(const nlohmann::json& status);
 std::vector<Finding> examine_stops(const nlohmann::json& status);
 std::vector<Finding> examine_containers(const nlohmann::json& facts);
+std::vector<Finding> examine_protocol(const nlohmann::json& facts);
 // Where all clients of an answer of `ps` are MPS' by their drivers' word, and heddled's mode is
 // that.
 std::optional<Finding> examine_told_mode(const nlohmann::json& ps, const std::string& mode);

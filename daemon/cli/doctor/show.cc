@@ -40,6 +40,7 @@ std::vector<Finding> examine(const json& facts) {
   const json& daemon = facts.at("daemon");
   if (daemon.at("code") == kOk) {
     add(examine_promises, daemon.at("ps"));
+    add(examine_protocol, facts);
     add(examine_kept, daemon.at("status"));
     add(examine_stops, daemon.at("status"));
   } else {

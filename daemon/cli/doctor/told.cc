@@ -80,4 +80,19 @@ std::vector<Finding> examine_containers(const json& facts) {
   return findings;
 }
 
+// A daemon of another protocol lets none of those go who are attached.
+std::vector<Finding> examine_protocol(const json& facts) {
+  std::vector<Finding> findings;
+  const json& daemon = facts.at("daemon");
+  if (daemon.at("status").at("protocol") == facts.at("protocol")) return findings;
+  for (const json& client : daemon.at("ps").at("clients")) {
+    if (client.value("fail", "open") != "closed") continue;
+    findings.push_back({Level::kError, "closed",
+                        "pid " + client.at("pid").dump() +
+                            " fails closed, and waits for good once heddled speaks this protocol",
+                        "end it before heddled is restarted"});
+  }
+  return findings;
+}
+
 }  // namespace heddle::cli
