@@ -269,9 +269,9 @@ void Client::hold_at_gate(const Claim& claim) {
   gate_queue_->give_up();
 }
 
-std::optional<Claim> Client::next_at_gate(core::TimeNs now) {
+std::optional<Claim> Client::next_at_gate(core::TimeNs now, bool if_touched) {
   const bool open = control_->header.bypass.load(std::memory_order_relaxed) != 0;
-  std::optional<Claim> claim = gate_queue_->next(now, open);
+  std::optional<Claim> claim = gate_queue_->next(now, open, if_touched);
   answer_went(nullptr);
   return claim;
 }
@@ -290,6 +290,7 @@ void Client::answer(const WaitingThreads::Went& went, const ipc::Grant& grant) {
 
 // As the decision says of its own; the others went without one.
 void Client::answer_went(const core::Decision* d) {
+  if (gate_queue_->threads.went().empty()) return;
   for (const WaitingThreads::Went& went : gate_queue_->threads.went()) {
     const bool own = d != nullptr && went.ticket == d->ask_seq;
     answer(went,

@@ -133,7 +133,7 @@ class Client {
   bool any_to_wake() const { return to_wake_ != 0; }
   // A record of a launch with a ticket; and what the core is to be told of those, if anything.
   void hold_at_gate(const Claim& claim);
-  std::optional<Claim> next_at_gate(core::TimeNs now);
+  std::optional<Claim> next_at_gate(core::TimeNs now, bool if_touched);
   void look_at_gates() { gate_queue_->look(); }
   bool any_thread_waits() const { return gate_queue_->threads.any(); }
   // Of a batch, so often: whoever writes without end must not hold up the others.

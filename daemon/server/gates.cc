@@ -41,6 +41,7 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
   Device& d = devices_[claim.fields.device];
   if (d.waiting.size() + d.fresh.size() >= kMost) return false;
   const uint32_t ticket = ticket_of(claim);
+  touched_ = true;
   d.fresh.push_back(claim);
   d.fresh.back().fields.duration_us = std::max(predicted_us, 1.0F);
   threads.add(d.fresh.back());
@@ -70,7 +71,8 @@ void GateQueue::merge(Device& d) {
   }
 }
 
-std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
+std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open, bool if_touched) {
+  if (if_touched && !touched_) return std::nullopt;
   for (size_t i = 0; i < used_; ++i) {
     Device& d = devices_[i];
     if (!d.ended.empty()) {
@@ -81,6 +83,7 @@ std::optional<Claim> GateQueue::next(core::TimeNs now, bool all_open) {
     }
     if (auto claim = next(i, now, all_open)) return claim;
   }
+  touched_ = false;
   return std::nullopt;
 }
 
@@ -320,6 +323,7 @@ void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
   const size_t i = thread - ipc::kThreads;
   Device& d = devices_[i];
   if (!d.asked) return;
+  touched_ = true;
   merge(d);
   d.asked = false;
   d.released = gate_later(d.released, ticket_of(d.waiting.front()));
@@ -347,6 +351,7 @@ void GateQueue::let_go(uint16_t thread) {
 
 void GateQueue::set_open(size_t i, bool open) {
   Device& d = devices_[i];
+  touched_ = true;
   open |= given_up_;
   if (open) {
     let(i, ipc::gate_open(d.newest));
@@ -380,6 +385,7 @@ core::TimeNs GateQueue::look_at(core::TimeNs now) const {
 
 void GateQueue::over(const ipc::RecordFields& completion) {
   Device& d = devices_[completion.device];
+  touched_ = true;
   const auto over = [&](const Claim& claim) {
     const ipc::RecordFields& f = claim.fields;
     return completion.stream == ipc::kAllStreams ||

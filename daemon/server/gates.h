@@ -81,7 +81,8 @@ class GateQueue {
   void look();
   // What the core is to be told next; none: it knows all that it can. `all_open`: the launches go
   // without its word.
-  std::optional<Claim> next(core::TimeNs now, bool all_open);
+  // `if_touched`: nothing unless something was done here since it said so.
+  std::optional<Claim> next(core::TimeNs now, bool all_open, bool if_touched = false);
 
   // The core's word for the oldest unit of that thread, and for predicted µs behind it. It is
   // carried out by let_go(), behind what its threads are told.
@@ -152,6 +153,7 @@ class GateQueue {
 
   ipc::GatePage& page_;
   bool given_up_ = false;
+  bool touched_ = false;
   uint64_t forced_ = 0;
   size_t used_ = 0;  // devices that had a launch at a gate are among so many first ones
   std::array<Device, ipc::kDevices> devices_;

@@ -130,9 +130,11 @@ bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
       tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
     client->look_at_gates();
   }
-  for (bool any = true; std::exchange(any, false);) {
+  // What one says may be what others wait for.
+  bool first = true;
+  for (bool any = true; std::exchange(any, false); first = false) {
     for (Client* client : clients) {
-      while (tell_next(*client, now)) {
+      while (tell_next(*client, now, !first)) {
         any = true;
         if (++told == kMost) return false;
       }
@@ -141,8 +143,8 @@ bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
   return true;
 }
 
-bool Presence::tell_next(Client& client, core::TimeNs now) {
-  const auto claim = client.next_at_gate(now);
+bool Presence::tell_next(Client& client, core::TimeNs now, bool if_touched) {
+  const auto claim = client.next_at_gate(now, if_touched);
   stepper_.note_granted(client);
   if (claim) take(client, *claim);
   return claim.has_value();
@@ -152,7 +154,7 @@ void Presence::tell_gone(Client& client, core::TimeNs now) {
   if (!client.any_thread_waits() || !client.may_look()) return;
   client.look_at_gates();
   for (uint32_t told = 0; client.any_thread_waits() && told < ipc::kRingRecords; ++told) {
-    if (!tell_next(client, now)) return;
+    if (!tell_next(client, now, false)) return;
   }
 }
 

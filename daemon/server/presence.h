@@ -49,7 +49,7 @@ class Presence {
 
  private:
   bool has_room(const Client& client, uint32_t index);  // for another kernel
-  bool tell_next(Client& client, core::TimeNs now);
+  bool tell_next(Client& client, core::TimeNs now, bool if_touched);
   void tell(const Client& client, core::Event event);  // on each GPU that it is known on
 
   Devices& devices_;

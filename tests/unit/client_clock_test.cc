@@ -54,7 +54,7 @@ class ClientClock : public ::testing::Test {
     std::vector<Claim> claims;
     ASSERT_TRUE(client_->collect(at, claims));
     for (const Claim& claim : claims) client_->hold_at_gate(claim);
-    const auto asked = client_->next_at_gate(at);
+    const auto asked = client_->next_at_gate(at, false);
     ASSERT_TRUE(asked);
     client_->intake().take(*asked, true);
     core::Decision decision;
