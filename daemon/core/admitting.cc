@@ -181,7 +181,9 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
     told_.granted(c, w, decider,
                   by_policy ? told_.reason(seat_.policy(), verdict.reason) : verdict.reason);
   }
-  if (trial_ != nullptr) trial_->granted(slot, decider);
+  const bool stuck = decider == Decider::kBuiltin && verdict.reason == Reasons::kStuck;
+  const bool forced = stuck || decider == Decider::kStarvation;
+  if (trial_ != nullptr) trial_->granted(slot, decider, forced);
   release(slot);
   Decision d = telling_.make(DecisionKind::kGrant, c);
   d.decider = decider;

@@ -129,7 +129,7 @@ ShadowCounts& Trial::counts_of(const Client& c) {
   return fresh.counts;
 }
 
-void Trial::granted(uint32_t slot, Decider decider) {
+void Trial::granted(uint32_t slot, Decider decider, bool forced) {
   if (over()) return;
   const Waiting& w = asks_[slot];
   ShadowCounts& counts = counts_of(*w.client);
@@ -140,7 +140,8 @@ void Trial::granted(uint32_t slot, Decider decider) {
     ++counts.unseen;
     return;
   }
-  ++(held ? counts.later : launch.let_go < now_.clock ? counts.sooner : counts.alike);
+  const bool sooner = !held && launch.let_go < now_.clock;
+  ++(held && !forced ? counts.later : sooner ? counts.sooner : counts.alike);
   counts.live.add(to_us(now_.clock - w.asked_at));
   counts.candidate.add(to_us((held ? now_.clock : launch.let_go) - w.asked_at));
 }

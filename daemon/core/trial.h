@@ -35,7 +35,8 @@ class Trial {
   // As the scheduler would: again until the candidate holds what is left.
   void decide();
 
-  void granted(uint32_t slot, Decider decider);
+  // `forced`: whatever the policy said, as it would be under the candidate.
+  void granted(uint32_t slot, Decider decider, bool forced);
   void forget(uint32_t slot) { world_.forget(slot); }
 
  private:

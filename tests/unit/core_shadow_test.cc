@@ -140,6 +140,16 @@ TEST_F(ShadowTest, BesideTheBuiltInACandidateThatSaysNothingDecidesAlike) {
   EXPECT_EQ(of(2).counts.alike, 1u);
 }
 
+TEST_F(ShadowTest, WhatTheCoreForcesGoesThereAsWell) {
+  Gate live, candidate;
+  contend(live, candidate);
+  tick(1'100 * kMs);
+  ASSERT_EQ(grants_.size(), 1u);
+  EXPECT_EQ(grants_[0].decider, Decider::kStarvation);
+  EXPECT_EQ(of(2).counts.alike, 1u);
+  EXPECT_EQ(of(2).counts.later, 0u);
+}
+
 TEST_F(ShadowTest, AClientThatTheCandidateLeasesNeverWaitsThere) {
   Gate live, candidate;
   candidate.window = {HookResult::kDecided, false, Allowance::kLeased};
