@@ -53,7 +53,7 @@ enum class EventKind : uint16_t {
   kTerms,       // body: terms; the administrator's rules give the client others from now on
   kRecalled,   // body: launch, its stream, stream_seq and thread; a graph that was under way stands
                // at a gate inside. It is asked for again, with the same stream_seq
-  kGatesLeft,  // its gates stand open for good; its launches ask from now on
+  kGatesLeft,  // its gates stand open for good, and nothing of it is held any more
   kNodes,      // body: nodes; the kernels inside a graph, behind its kKernel and theirs
   kStops,      // body: stop; its shim says whether it can be stopped, and what it carried out
 };

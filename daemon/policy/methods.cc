@@ -69,7 +69,8 @@ int clients(lua_State* L) {
 template <core::Allowance kAllowed>
 int allow_it(lua_State* L) {
   const double for_us = luaL_optnumber(L, 2, 0);
-  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "that is for 0 to 1000000 µs");
+  if (!(for_us >= 0 && for_us <= 1e6))
+    return luaL_error(L, "an allowance is lent for 0 to 1000000 µs");
   auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
   client.filled = false;
   if (!Session::of(L).gpu->set_allowance(client.id, kAllowed, for_us))
