@@ -44,12 +44,13 @@ class CoreTest : public ::testing::Test {
     EXPECT_TRUE(ok);
   }
 
-  void attach(ClientId id, int priority) {
+  void attach(ClientId id, int priority, bool gates = false) {
     Event e(EventKind::kAttached, now_, id);
     e.attached = {};
     e.attached.task = id;
     e.attached.priority = static_cast<uint8_t>(priority);
     e.attached.share = 1;
+    e.attached.gates = gates;
     step(e);
   }
 

@@ -19,14 +19,7 @@ class GatesTest : public CoreTest {
     post(1);
     done(1);
   }
-  void attach_gates(ClientId id) {
-    Event e(EventKind::kAttached, now_, id);
-    e.attached = {};
-    e.attached.task = id;
-    e.attached.priority = 9;
-    e.attached.gates = true;
-    step(e);
-  }
+  void attach_gates(ClientId id) { attach(id, 9, true); }
   void use(DispatchVerdict verdict) {
     policy_.verdict = verdict;
     CoreTest::use(&policy_);

@@ -47,11 +47,7 @@ TEST_F(CoreTest, WhatCannotBeHeldGoesLittleAheadOfTime) {
 
 TEST_F(CoreTest, GatesWhenHigherPriorityStartsWork) {
   attach(1, 0);
-  Event e(EventKind::kAttached, now_, 2);
-  e.attached = {};
-  e.attached.priority = 9;
-  e.attached.gates = true;
-  step(e);
+  attach(2, 9, true);
   EXPECT_EQ(allowed(2), Allowance::kOpen);
   const uint32_t before = allowances_told_[2];
   post(1);

@@ -32,13 +32,7 @@ TEST_F(GpuTimeTest, AClientAloneHasWhatItsLaunchesTook) {
 // Two clients, time-sliced: each launch takes twice its time, and both together what
 // there was.
 TEST_F(GpuTimeTest, EqualsThatAreSlicedHaveHalfOfItEach) {
-  for (const ClientId id : {1, 2}) {
-    Event e(EventKind::kAttached, now_, id);
-    e.attached = {};
-    e.attached.priority = 9;
-    e.attached.gates = true;  // these tell what is over
-    step(e);
-  }
+  for (const ClientId id : {1, 2}) attach(id, 9, true);  // gates tell what is over
   const TimeNs start = now_;
   for (const ClientId id : {1, 2}) post(id, Admission::kLease);
   for (int i = 0; i < 200; ++i) {
