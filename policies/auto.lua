@@ -106,7 +106,7 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
-      ways.charge(state[k.priority].ways, k.by_credit_us)
+      ways.charge(state[k.priority].ways, k.open_us)
       return queue.insert("be", k, k.priority)
     end,
     client_init = function(c, p) c:stop(p.stop) end,
@@ -156,9 +156,7 @@ return policy {
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)
-      local follow = above.follows(owed_us ~= huge and owed_us - us or
-                                   busy and step.busy == ALL and most or nil)
-      return RUN, k, sm, step.busy ~= NONE and 0 or nil, follow, step.why
+      return owed_us < huge and RUN or OPEN, k, sm, step.busy ~= NONE and 0 or nil, step.why
     end,
   },
 }

@@ -57,11 +57,11 @@ test("beside kernels that leave room best effort has all of the time", function(
   t.below(r.slower, 1.05, "lc takes")
 end)
 
-test("by launch priorities alone it need not ask for each launch", function(t)
+test("by launch priorities alone it asks for each unit, not for each launch", function(t)
   local r = beside(t, { blocks = 66, us = 40, be_blocks = 16, params = { few_sm = 0 }, gates = true,
                         learn_us = 1500000 })
   t.ok(r.be > 0.9, "best effort " .. r.be)
-  t.below(r.verdicts, 2500, "verdicts, of 25000 launches")
+  t.below(r.verdicts, 10000, "verdicts, of 25000 launches")
 end)
 
 test("those above lose what they may at most, and best effort gets what that leaves", function(t)

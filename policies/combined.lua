@@ -53,7 +53,7 @@ return policy {
       if first then return RUN, k end
       if why then return IDLE, why end
       local fits, sm = place(k, g, p)
-      if fits then return RUN, k, sm, nil, above.follows() end
+      if fits then return OPEN, k, sm end
       local short = company.shorter("waiting", k)
       if short then
         local short_fits, on = place(short, g, p)

@@ -10,7 +10,7 @@
 -- shows slo_ms. Not for more work than the GPU can do: then somebody is late, whoever goes first.
 queue.create("waiting")
 
-local above, requests = import "lib/above", import "lib/requests"
+local requests = import "lib/requests"
 
 local max = math.max
 local begun = {}                              -- by client: when its request began
@@ -52,8 +52,7 @@ return policy {
       if us > 0 and us + k.predicted_us > max(p.depth_us, k.predicted_us) then
         return IDLE, "enough in flight"
       end
-      local rest = p.depth_us - us - k.predicted_us
-      return RUN, k, nil, nil, above.follows(rest), "its deadline is the nearest"
+      return RUN, k, "its deadline is the nearest"
     end,
   },
 }

@@ -9,8 +9,6 @@
 -- for an equal. Else one client is on it at a time, and for a turn: each change costs switch_us.
 queue.create("waiting")
 
-local above = import "lib/above"
-
 local max, min, floor = math.max, math.min, math.floor
 local SLICE_LEAST_US, SLICE_MOST_US = 100, 1000000
 local mps = false
@@ -105,7 +103,7 @@ return policy {
         return RUN, k, "by its slice"
       end
       local alone, inflight_us, others_us = true, 0, 0
-      local least_us, others_least_us = account(own), math.huge   -- of the active equals
+      local least_us = account(own)                 -- of the active equals
       for c in g:clients() do
         local id = c.id
         if c.priority < q then
@@ -113,8 +111,7 @@ return policy {
         elseif id ~= own.id then
           if c.priority == q and c.active then
             alone = false
-            others_least_us = min(others_least_us, account(c))
-            least_us = min(least_us, others_least_us)
+            least_us = min(least_us, account(c))
           end
           if not c.gated then                -- its time alone does not count
             c:gate()
@@ -148,11 +145,7 @@ return policy {
         return IDLE, "ahead of its share"
       end
       served[q], last_us = max(served[q], account(own)), k.predicted_us
-      -- What is held on the device catches up by one verdict, or has the rest of its turn.
-      local own_us = account(own)
-      local turn_us = mps and others_least_us - own_us or p.turn_us - own_us % p.turn_us
-      local rest_us = min(p.depth_us - inflight_us, turn_us * own.share) - last_us
-      return RUN, k, nil, nil, above.follows(rest_us)
+      return RUN, k
     end,
   },
 }

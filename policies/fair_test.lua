@@ -211,8 +211,6 @@ for _, mps in ipairs(modes) do
     s:loop { client = "a", us = 50, launches = 2000, blocks = 264, threads = 1024 }
     s:loop { client = "b", us = 50, launches = 2000, blocks = 264, threads = 1024 }
     s:run(2000000)
-    local a = s:stats("a")
-    t.near(a.gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
-    if not mps then t.below(a.asks, a.launches / 8, "verdicts: a turn goes by one") end
+    t.near(s:stats("a").gpu_us / s:stats("b").gpu_us, 3, 0.3, "share of the GPU")
   end)
 end

@@ -146,7 +146,7 @@ return policy {
     client_init = function(c, p) c:stop(p.stop) end,
 
     enqueue = function(k, p)
-      charge(above[k.priority], k.by_credit_us, 0)
+      charge(above[k.priority], k.open_us, 0)
       return queue.insert("be", k, k.priority)       -- Q0 is served first
     end,
 
@@ -172,8 +172,7 @@ return policy {
       if fits then
         local us = fits.predicted_us
         charge(above[fits.priority], us, 1)
-        local rest = us > stops_us and min(left, quantum - inflight) - us or nil
-        return RUN, fits, nil, nil, lib.follows(rest), "fits"
+        return us > stops_us and RUN or OPEN, fits, "fits"
       end
 
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing

@@ -11,7 +11,7 @@
 -- one long computation: each pause takes them to the top.
 queue.create("waiting")
 
-local above, requests = import "lib/above", import "lib/requests"
+local requests = import "lib/requests"
 
 -- By client: its level, the GPU time at which it came there, and in which boost.
 local level, since_us, boost = {}, {}, {}
@@ -55,8 +55,7 @@ return policy {
       if not k then return IDLE, "empty" end
       local us = requests.inflight(g)
       if us > 0 and us + k.predicted_us > p.depth_us then return IDLE, "enough in flight" end
-      local rest_us = p.depth_us - us - k.predicted_us
-      return RUN, k, nil, nil, above.follows(rest_us), "its request has used least"
+      return RUN, k, "its request has used least"
     end,
   },
 }

@@ -32,7 +32,7 @@ return policy {
       if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
         return IDLE, "enough in flight"
       end
-      return RUN, k, nil, nil, above.follows()
+      return OPEN, k
     end,
   },
 }

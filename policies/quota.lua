@@ -11,7 +11,7 @@
 queue.create("ready")
 queue.create("spent")
 
-local above, labels = import "lib/above", import "lib/labels"
+local labels = import "lib/labels"
 
 local QUOTAS = { name = "quotas", unit = "SECONDS", example = "train=20,notebook=5", most = 1e9 }
 
@@ -119,7 +119,7 @@ return policy {
           local us = inflight(g, k.priority)
           if us == math.huge then return IDLE, "a more important client runs" end
           if us > 0 and us + k.predicted_us > p.depth_us then return IDLE, "enough in flight" end
-          return RUN, k, nil, nil, above.follows(p.depth_us - us - k.predicted_us)
+          return RUN, k
         end
       end
       return IDLE, queue.len("spent") > 0 and "its quota is used up" or "empty"

@@ -90,12 +90,10 @@ test("a label is served beside an equal without a quota", function(t)
   t.ok(train > free / 2, train .. " of train, " .. free)
 end)
 
-test("a label whose launches are held on the device gets its quota, by few verdicts", function(t)
+test("a label whose launches are held on the device gets its quota", function(t)
   local s = sim(t, "train=0.02")
   s:client { name = "a", label = "train", priority = 5, gates = true }
   s:loop { client = "a", us = 40, launches = 2000, blocks = 264 }
   s:run(1000000)
-  local a = s:stats("a")
-  t.near(a.gpu_us / 1e6, 10 * 0.02, 0.02, "GPU seconds of train")
-  t.below(a.asks, a.launches / 6, "verdicts")
+  t.near(s:stats("a").gpu_us / 1e6, 10 * 0.02, 0.02, "GPU seconds of train")
 end)

@@ -55,7 +55,9 @@ void Admitting::posted(Client& c, const Event& e) {
   work.wanted_since = e.at;
   if (gated)
     stood_at_gate(c, b.may_follow, c.work.take_recalled(b.stream, b.stream_seq).ran_us, work);
-  if (b.ask_seq != 0) credit_.use_at_gate(c, b.ask_seq, work);
+  work.granted = b.ask_seq != 0;
+  if (work.granted && b.ask_seq != c.standing.opening.unit)
+    c.standing.opening.open_us += work.predicted_us;
   if (b.admission == Admission::kSelfExempt) c.work.awaits_others = true;
   work.stream = b.stream;
   progress_.add_work(c, work);
@@ -85,7 +87,7 @@ void Admitting::asked(Client& c, const Event& e) {
   const uint32_t slot = asks_.add(c, b, e.at);
   starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns(now_.config));
   sizes_.ask_about(c, b.kernel);
-  asks_[slot].by_credit_us = c.standing.end_gate_credit();
+  asks_[slot].open_us = std::exchange(c.standing.opening.open_us, 0);
   asks_.take_turn(slot);
   enqueue(slot);
   now_.dispatch_wanted = true;
@@ -136,7 +138,7 @@ void Admitting::enqueue(uint32_t slot) {
 
 void Admitting::take_back(uint32_t slot) {
   Waiting& w = asks_[slot];
-  if (w.queue >= 0) w.by_credit_us = 0;  // whoever placed it has counted that
+  if (w.queue >= 0) w.open_us = 0;  // whoever placed it has counted that
   seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
 }
 
@@ -219,9 +221,8 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   progress_.add_work(c, work);
   if (ceilings_.holds(c)) withhold(c);
   progress_.settle(c);
-  if (w.at_gate())
-    d.credit_us = credit_.give_at_gate(c, w, verdict.credit_us, decider == Decider::kStarvation);
   telling_.grant(d);
+  if (w.at_gate()) openings_.granted(c, w, verdict.open, decider == Decider::kStarvation);
   return true;
 }
 
@@ -298,9 +299,8 @@ bool Admitting::dispatch_once() {
   }
   stalls_.idle(pick == 0 && idle);
   DispatchVerdict own;
-  own.credit_us = kUnlimitedUs;
-  const bool at_gate = pick != 0 && asks_[asks_.slot_of(pick)].at_gate();
-  return pick != 0 && grant(pick, Decider::kBuiltin, at_gate ? own : DispatchVerdict{});
+  own.open = true;
+  return pick != 0 && grant(pick, Decider::kBuiltin, own);
 }
 
 // What is on the device may wait for what stands at a gate. So that goes, whatever the policy says.

@@ -4,8 +4,8 @@
 
 #include "daemon/core/allowances.h"
 #include "daemon/core/builtin.h"
-#include "daemon/core/credit.h"
 #include "daemon/core/explaining.h"
+#include "daemon/core/openings.h"
 #include "daemon/core/pauses.h"
 #include "daemon/core/stalls.h"
 
@@ -17,7 +17,7 @@ class Trial;
 class Admitting {
  public:
   Admitting(const Scene& scene, Telling& telling, Stalls& stalls, Explaining& told, Seat& seat,
-            KernelSizes& sizes, Progress& progress, Allowances& allowances, Credit& credit)
+            KernelSizes& sizes, Progress& progress, Allowances& allowances, Openings& openings)
       : now_(scene.now),
         roster_(scene.roster),
         asks_(scene.asks),
@@ -31,7 +31,7 @@ class Admitting {
         sizes_(sizes),
         progress_(progress),
         allowances_(allowances),
-        credit_(credit) {}
+        openings_(openings) {}
 
   // A launch is on its way without a grant of this step: by a lease, by gates that stand open, or
   // by itself.
@@ -87,7 +87,7 @@ class Admitting {
   KernelSizes& sizes_;
   Progress& progress_;
   Allowances& allowances_;
-  Credit& credit_;
+  Openings& openings_;
   Trial* trial_ = nullptr;
   TimeNs starve_at_ = 0;            // nobody waits for too long before
   TimeNs withheld_until_ = kNever;  // the first of those whose client is over a ceiling

@@ -15,8 +15,12 @@ void Allowances::refresh() {
     Client& c = *roster_.find(id);
     if (c.standing.choice.lends(now_.clock))
       lent_until_ = std::min(lent_until_, c.standing.choice.lent_until);
-    send(c, now_.bypass ? Allowance::kLeased : of(c, c.standing.choice));
+    refresh(c);
   }
+}
+
+void Allowances::refresh(Client& c) {
+  send(c, now_.bypass ? Allowance::kLeased : of(c, c.standing.choice));
 }
 
 bool Allowances::kernels_ask(const Client& c) const {
@@ -30,7 +34,8 @@ Allowance Allowances::of(const Client& c, const AllowanceChoice& choice) const {
   const bool recalled = c.rule.gates && !kernels_ask(c);
   const Allowance builtin =
       builtin_allowance(c, roster_.highest_active(), highest_attached_, recalled, now_.config);
-  return choice.of(builtin, now_.clock);
+  const Allowance chosen = choice.of(builtin, now_.clock);
+  return c.standing.opening.gates && chosen == Allowance::kGated ? Allowance::kOpen : chosen;
 }
 
 void Allowances::send(Client& c, Allowance allowed) {
@@ -38,8 +43,8 @@ void Allowances::send(Client& c, Allowance allowed) {
   const bool gated = allowed == Allowance::kGated, above = highest_attached_ < c.rule.priority;
   const bool beside = !now_.config.alone && allowed != Allowance::kLeased;
   const bool gates_soon = c.rule.gates && !now_.bypass && (beside || above);
-  // Who always asks may be stopped for anybody.
-  const bool gates_inside = gates_soon && (gated || above);
+  // Who asks may be stopped for anybody.
+  const bool gates_inside = gates_soon && (gated || c.standing.opening.gates || above);
   const bool kernels_ask = this->kernels_ask(c);
   if (c.standing.allowance_sent && c.standing.allowed == allowed &&
       c.standing.gates_soon == gates_soon && c.standing.gates_inside == gates_inside &&

@@ -23,6 +23,7 @@ class Allowances {
   TimeNs deadline() const { return lent_until_; }
   // Asks about kernels anew where that is due, and sends each allowance that is another now.
   void refresh();
+  void refresh(Client& client);  // its own alone
   // The client's, if the policy's choice were that.
   Allowance of(const Client& client, const AllowanceChoice& choice) const;
 

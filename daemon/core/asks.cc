@@ -99,7 +99,7 @@ void Asks::take_turn(uint32_t slot) {
   Client& c = *w.client;
   w.turn_us =
       std::max(c.asking.turn_us, turn_us_[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
-  c.asking.turn_us = w.turn_us + std::max(1.0, w.predicted_us() + w.by_credit_us) / c.rule.share;
+  c.asking.turn_us = w.turn_us + std::max(1.0, w.predicted_us() + w.open_us) / c.rule.share;
 }
 
 }  // namespace heddle::core

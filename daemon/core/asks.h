@@ -24,7 +24,7 @@ struct Waiting {
   double turn_us = 0;       // equals are served in this order, and then as they came
   uint64_t arrival = 0;
   uint64_t stream_seq = 0;
-  double by_credit_us = 0;  // LaunchView's
+  double open_us = 0;  // LaunchView's
   uint32_t generation = 1;
   uint32_t kernel = kUnknownKernel;
   uint32_t ask_seq = 0;

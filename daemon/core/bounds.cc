@@ -16,7 +16,7 @@ constexpr double kReachUs = 20;
 
 // What the client cannot be stopped in if it stands at gates.
 double until_stopped_us(const Client& c) {
-  const bool goes = !c.work.outstanding.empty() || c.standing.gate.left_us > 0;
+  const bool goes = !c.work.outstanding.empty() || c.standing.opening.gates;
   return goes ? std::max<double>(ipc::kGateUnitUs, c.work.outstanding.until_stopped_us()) : 0;
 }
 

@@ -10,8 +10,6 @@
 namespace heddle::core {
 
 inline constexpr uint16_t kDecisionVersion = 1;
-// Credit at a gate that ends with its client's next allowance alone: the gate stands open.
-inline constexpr uint32_t kCreditOpen = 0xffffffff;
 
 enum class DecisionKind : uint16_t {
   kGrant,      // ticket `ask_seq` of `client` goes
@@ -36,7 +34,6 @@ struct Decision {
   uint8_t managed = 1;         // kAllowance: 0 when the policy refused the client
   SmSet sm_set{};              // of the launch, or kAllowance: of those that do not ask; empty: all
                                // that the client has
-  uint32_t credit_us = 0;      // kGrant: further predicted time that needs no ask, or kCreditOpen
   Allowance allowed = Allowance::kGated;  // kAllowance
   bool gates_soon = false;                // kAllowance: what it launches may yet stand at gates,
   bool gates_inside = false;  // and long graphs have some inside: somebody may have them stopped

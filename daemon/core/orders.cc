@@ -13,6 +13,7 @@ bool Orders::set_allowance(ClientId id, Allowance allowed, double for_us) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;
   c->standing.choice.set(allowed, to_ns(for_us), now_.clock);
+  c->standing.opening.gates = false;
   now_.allowances_dirty = true;
   return true;
 }

@@ -53,7 +53,7 @@ struct LaunchView {
   double p90_us = 0;                 // of those, as measured, 0 if they were not
   bool profiled = false;             // measured to the end
   bool movable = false;              // a size in SMs means something for it
-  double by_credit_us = 0;           // what its client launched by credit since it last asked
+  double open_us = 0;                // what its client launched at open gates since it last asked
   double gap_after_us = 0;           // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;                // waiting so far; in `stopping`: waited
   double run_us = 0;                 // only in `stopping`: measured, 0 if not
@@ -73,7 +73,7 @@ struct ClientView {
   double slowdown_max = 0, slowdown_p99_max = 0;  // promised, 0: nothing is
   Allowance allowed = Allowance::kGated;
   uint32_t queued = 0;     // 1: its oldest held unit waits
-  double inflight_us = 0;  // predicted time of what it has on the GPU, or may launch by credit
+  double inflight_us = 0;  // predicted time of what it has on the GPU
   double gpu_us = 0;       // ClientStatus's
   uint64_t launches = 0;   // so far; one that was stopped inside and goes on is one
   double work_us = 0;      // of those, as predicted on all SMs and with nobody beside
@@ -204,7 +204,7 @@ struct DispatchVerdict {
   LaunchId run = 0;  // 0: IDLE
   SmCount sm{};      // on so many SMs, from the end of those that the client has; 0: on all
   int launch_priority = kBuiltinPriority;
-  double credit_us = 0;  // further predicted time that its thread may launch without asking
+  bool open = false;     // the gates of its client open, too: until somebody comes (Openings)
   uint16_t reason = 0;   // Policy::reason's; 0: none was given
   double again_us = 0;   // IDLE: it is to be asked again so soon; 0: the core knows when
 };

@@ -97,7 +97,7 @@ void Progress::settle(Client& c) {
   c.settled_until = std::max(c.rhythm.gap_start + to_ns(patience_us), c.work.row_until);
   if (now_.clock >= c.settled_until) {
     roster_.retire(c);
-    if (c.standing.has_credit()) telling_.allowance(c, now_.bypass);
+    if (c.standing.opening.any()) c.standing.end_opening();
     now_.allowances_dirty = now_.dispatch_wanted = true;
     seat_.allowance(c, &Policy::client_idle);
   }

@@ -123,7 +123,7 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   }
   s.progress.settle_all(c);
   s.seat.tick();
-  s.credit.revoke();
+  s.openings.close();
   s.admission.settle();
   s.settle_stops();
   s.note_busy();

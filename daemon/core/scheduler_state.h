@@ -44,8 +44,8 @@ struct Scheduler::State final : Situation {
   Progress progress{scene(), gpu_time, telling, seat};
   Witness witness{*this, learning, bounds, ceilings_, seat, sizes, progress};
   Allowances allowances{*this, roster, places, ceilings_, telling, seat, sizes, progress};
-  Credit credit{*this, roster, asks, promises, ceilings_, telling};
-  Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, allowances, credit};
+  Openings openings{scene(), allowances};
+  Admitting admission{scene(), telling, stalls, told, seat, sizes, progress, allowances, openings};
 
  private:
   Stops stops_{*this, roster, busy_time, telling, progress};
@@ -62,7 +62,7 @@ struct Scheduler::State final : Situation {
     stops_.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
   }
   TimeNs deadline() const {
-    return std::min({progress.deadline(), allowances.deadline(), credit.deadline(),
+    return std::min({progress.deadline(), allowances.deadline(), openings.deadline(),
                      admission.deadline(), stops_.deadline(), seat.tick_deadline()});
   }
   void check() const { core::check(*this, roster, gpu_time, asks, seat.orders().queues().all()); }

@@ -32,7 +32,7 @@ bool Sight::launch(LaunchId id, LaunchView& v) const {
   v.predicted_us = w.predicted_us();
   v.seq = w.ask_seq;
   v.movable = w.movable();
-  v.by_credit_us = w.by_credit_us;
+  v.open_us = w.open_us;
   v.wait_us = to_us(now_.clock - w.asked_at);
   v.run_us = 0;
   return true;
@@ -54,7 +54,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .slowdown_p99_max = c.promise.tail.slowdown_max(),
        .allowed = c.standing.allowed,
        .queued = c.asking.any() ? 1U : 0U,
-       .inflight_us = c.remaining_us(now_.clock) + c.standing.following_us(),
+       .inflight_us = c.remaining_us(now_.clock),
        .gpu_us = c.gpu_time.had_us,
        .launches = c.told.launches,
        .work_us = c.told.work_us,
@@ -79,7 +79,7 @@ GpuView Sight::gpu() const {
     // What stands for nobody goes on now, and is not to be joined.
     const bool stands = c->work.stands && roster_.busy(c->rule.priority, now_.clock);
     if (c->rule.priority > highest && !stands) {
-      v.inflight_us += c->remaining_us(now_.clock) + c->standing.following_us();
+      v.inflight_us += c->remaining_us(now_.clock);
       v.on_sets_us += bounds_.on_sets_us(*c);
     }
     // What the groups hold is what their client says.

@@ -26,7 +26,7 @@ void Telling::grant(const Decision& d) {
 }
 
 void Telling::allowance(Client& c, bool bypass) {
-  c.standing.end_credit();
+  c.standing.opening.graph &= !c.standing.gated();
   Decision d = make(DecisionKind::kAllowance, c);
   const bool by_policy = c.standing.choice.any(now_.clock);
   d.decider = bypass ? Decider::kBypass : by_policy ? Decider::kPolicy : Decider::kBuiltin;

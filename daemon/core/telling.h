@@ -21,7 +21,7 @@ class Telling {
   Decision make(DecisionKind kind, const Client& client) const;
   void add(const Decision& decision) { decisions_.push_back(decision); }
   void grant(const Decision& decision);
-  // Credit that was given under the one before ends.
+  // What a grant let go on under the one before ends.
   void allowance(Client& client, bool bypass);
   // What the client does not know yet of its kernel; one in `measure` launches is to be timed.
   void hint(Client& client, uint32_t kernel, uint8_t measure);

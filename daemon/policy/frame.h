@@ -10,7 +10,7 @@ inline constexpr int kParamsIndex = 2;
 inline constexpr int kFirstHookIndex = 3;
 inline constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
 inline constexpr int kCallSlots = 8;         // a function and its arguments, or what it returns
-inline constexpr int kRunResults = 6;        // RUN, k, sm, stream_priority, credit_us, reason
+inline constexpr int kRunResults = 5;        // RUN, k, sm, stream_priority, reason
 inline constexpr int kAllowanceResults = 2;  // GATE, reason
 inline constexpr int kKernelResults = 3;     // sm, stream_priority, timed
 

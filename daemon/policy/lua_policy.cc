@@ -408,12 +408,13 @@ core::DispatchVerdict LuaPolicy::dispatch(core::Gpu& gpu) {
   if (ok && !lua_isnil(L, kTop + 1)) {
     const Verdict* said = to_verdict(L, kTop + 1);
     verdict.result = core::HookResult::kDecided;
-    if (said == &kRun) {
+    if (said == &kRun || said == &kOpen) {
+      verdict.open = said == &kOpen;
       ok = read_run(verdict);
     } else if (said == &kIdle) {
       ok = read_idle(verdict);
     } else {
-      ok = bad_verdict("RUN, k or IDLE, reason");
+      ok = bad_verdict("RUN, k or OPEN, k or IDLE, reason");
     }
     if (said != nullptr) verdict_ = said->name;
     if (ok) verdict.reason = count_verdict();

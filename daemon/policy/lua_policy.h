@@ -32,7 +32,7 @@ struct Fault {
 
 // What dispatch answered and why, so many times since the load.
 struct Said {
-  std::string_view verdict;  // "RUN", "IDLE", "" for several
+  std::string_view verdict;  // "RUN", "OPEN", "IDLE", "" for several
   std::string reason;
   uint64_t count = 0;
 };
@@ -66,7 +66,7 @@ class LuaPolicy final : public core::Policy {
   const Fault& last_fault() const { return fault_; }
   // The reason that came with the last verdict, "" if it had none.
   const std::string& last_reason() const { return reason_; }
-  // What dispatch said last: "RUN", "IDLE", or "" for the built-in.
+  // What dispatch said last: "RUN", "OPEN", "IDLE", or "" for the built-in.
   std::string_view last_verdict() const { return verdict_; }
   // In the order in which they came first; after kReasonsMax of them all others together.
   const std::vector<Said>& said() const { return said_; }

@@ -192,7 +192,7 @@ constexpr Field kLaunchFields[] = {
     {"run_us", push_launch_field<&LaunchView::run_us>},
     {"priority", push_launch_field<&LaunchView::priority>},
     {"fenceable", push_launch_field<&LaunchView::movable>},
-    {"by_credit_us", push_launch_field<&LaunchView::by_credit_us>},
+    {"open_us", push_launch_field<&LaunchView::open_us>},
     {"right_size", push_right_size},
 };
 constexpr Field kKernelOwnFields[] = {

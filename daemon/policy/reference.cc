@@ -34,9 +34,9 @@ constexpr Entry kHookDocs[] = {
      "changed. `timed`: each of its launches is timed, for `stopping`."},
     {"hooks.enqueue", "enqueue(k, p)", "what `queue.insert` returned, or `RUN`",
      "A client's oldest held launch asks. A launch that a ceiling took back comes again, with "
-     "`by_credit_us` 0 if it was in a queue."},
+     "`open_us` 0 if it was in a queue."},
     {"hooks.dispatch", "dispatch(g, p)",
-     "`RUN, k [, sm [, stream_priority [, credit_us]]]` or `IDLE [, again_us]`, then a "
+     "`RUN, k [, sm [, stream_priority]]`, the same with `OPEN`, or `IDLE [, again_us]`; then a "
      "reason",
      "After an ask, a completion or a gap that opens, and each ms while a launch waits, or "
      "`again_us` later (10 at least). It is called again until it says `IDLE`, 32 times at most."},
@@ -57,6 +57,9 @@ constexpr Entry kVerdictDocs[] = {
     {"REFUSE", nullptr, "Verdict",
      "It is unmanaged; held back if its rule says fail = \"closed\"."},
     {"RUN", nullptr, "Verdict", "This launch goes."},
+    {"OPEN", nullptr, "Verdict",
+     "It goes, and the gates of its client open, until somebody more important works or somebody as "
+     "important waits. Of a launch that its thread waits for: as `RUN`."},
     {"IDLE", nullptr, "Verdict", "Nothing that the policy placed goes now."},
 };
 
@@ -77,8 +80,8 @@ constexpr Entry kLaunchDocs[] = {
      "in `stopping`: measured µs, 0 if it was not measured, or not on its SM set"},
     {"k.priority", nullptr, "integer", "its client's, 0 (first) to 9"},
     {"k.fenceable", nullptr, "boolean", "it can run on fewer SMs"},
-    {"k.by_credit_us", nullptr, "number",
-     "predicted µs that its client launched by credit since it last asked"},
+    {"k.open_us", nullptr, "number",
+     "predicted µs that its client launched at open gates since it last asked"},
     {"k.right_size", nullptr, "integer?", "as `kn.right_size`"},
 };
 
@@ -118,7 +121,7 @@ constexpr Entry kClientDocs[] = {
      "its threads wait"},
     {"c.queued", nullptr, "integer", "1: its oldest held launch waits"},
     {"c.inflight_us", nullptr, "number",
-     "predicted µs of what it has on the GPU, or may by credit"},
+     "predicted µs of what it has on the GPU"},
     {"c.gpu_us", nullptr, "number",
      "µs of GPU time that it has had; of n clients on the GPU each has 1/n"},
     {"c.launches", nullptr, "integer", "so far, whether it asked or not; take differences"},

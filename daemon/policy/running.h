@@ -22,9 +22,9 @@ struct Verdict {
   const char* name;
 };
 inline constexpr Verdict kLease{"LEASE"}, kGate{"GATE"}, kRefuse{"REFUSE"}, kRun{"RUN"},
-    kIdle{"IDLE"}, kInserted{"INSERTED"};
+    kOpen{"OPEN"}, kIdle{"IDLE"}, kInserted{"INSERTED"};
 inline constexpr const Verdict* kVerdicts[] = {&kLease, &kGate, &kRefuse,
-                                               &kRun,   &kIdle, &kInserted};
+                                               &kRun,   &kOpen, &kIdle, &kInserted};
 
 struct QueueName {
   const char* interned;

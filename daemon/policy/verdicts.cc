@@ -9,7 +9,6 @@ namespace heddle::policy {
 namespace {
 
 constexpr double kSmMax = 1e4;
-constexpr double kCreditUsMax = 1e6;
 
 }  // namespace
 
@@ -72,12 +71,12 @@ bool LuaPolicy::read_allowance(core::AllowanceVerdict& v) {
   return true;
 }
 
-// RUN, k [, sm [, stream_priority [, credit_us]]], with a reason after any of them.
+// RUN or OPEN, k [, sm [, stream_priority]], with a reason after any of them.
 bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   lua_State* L = sandbox_.lua();
   const LaunchObject* launch = to_launch(L, session_, kTop + 2);
   if (launch == nullptr || launch->id == 0) return bad_verdict("RUN, k with a k of this hook call");
-  double numbers[3] = {0, core::kBuiltinPriority, 0};
+  double numbers[] = {0, core::kBuiltinPriority};
   int index = kTop + 3;
   for (double& number : numbers) {
     const int type = lua_type(L, index);
@@ -85,7 +84,7 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
     if (type == LUA_TNUMBER) {
       number = lua_tonumber(L, index);
     } else if (type != LUA_TNIL) {
-      return bad_verdict("RUN, k, sm, stream_priority, credit_us: numbers or nil");
+      return bad_verdict("RUN, k, sm, stream_priority: numbers or nil");
     }
     ++index;
   }
@@ -95,12 +94,9 @@ bool LuaPolicy::read_run(core::DispatchVerdict& v) {
   if (chosen && !core::is_launch_priority(numbers[1])) {
     return bad_verdict("a stream_priority from -5 to 0");
   }
-  const bool credit = numbers[2] <= kCreditUsMax || numbers[2] == core::kUnlimitedUs;
-  if (!(numbers[2] >= 0 && credit)) return bad_verdict("0 to 1e6 credit_us, or math.huge");
   v.run = launch->id;
   v.sm = core::SmCount(static_cast<uint32_t>(std::ceil(numbers[0])));
   v.launch_priority = static_cast<int>(numbers[1]);
-  v.credit_us = numbers[2];
   return true;
 }
 

@@ -200,7 +200,7 @@ bool Client::apply(const core::Decision& d) {
     if (!GateQueue::is_thread(d.thread) || intake_.open_ask(d.thread) != d.ask_seq) return false;
     intake_.granted(d.thread);
     granted_at_ = d.at;
-    gate_queue_->release(d.thread, d.credit_us, d.at);
+    if (!gate_queue_->release(d.thread, d.at)) return false;
     answer_went(&d);  // before the word: who sees that looks for its verdict
     gate_queue_->let_go(d.thread);
     return any_to_wake();

@@ -5,7 +5,6 @@
 #include <span>
 #include <utility>
 
-#include "daemon/core/decision.h"
 #include "ipc/gate.h"
 
 namespace heddle::server {
@@ -319,33 +318,22 @@ bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs n
          d.waiting.size() > kWaitingMost;
 }
 
-void GateQueue::release(uint16_t thread, uint32_t credit_us, core::TimeNs now) {
+bool GateQueue::release(uint16_t thread, core::TimeNs now) {
   const size_t i = thread - ipc::kThreads;
   Device& d = devices_[i];
-  if (!d.asked) return;
+  if (!d.asked) return false;
   touched_ = true;
   merge(d);
   d.asked = false;
   d.released = gate_later(d.released, ticket_of(d.waiting.front()));
   pop(i, now);
-  const bool all = d.open || credit_us == core::kCreditOpen;
-  going_[i] = all ? Going::kAll : Going::kPrefix;
-  if (all) return;
-  auto left_us = static_cast<float>(credit_us);
-  for (size_t k = d.recalled; k < d.waiting.size(); ++k) {
-    const uint32_t ticket = ticket_of(d.waiting[k]);
-    left_us -= d.waiting[k].fields.duration_us;
-    if (left_us < 0 && !gate_lets(d.released, ticket)) break;  // of no unit that goes
-    d.released = gate_later(d.released, ticket);
-  }
+  return true;
 }
 
 void GateQueue::let_go(uint16_t thread) {
   const size_t i = thread - ipc::kThreads;
-  const auto going = std::exchange(going_[i], Going::kNothing);
-  if (going == Going::kAll) return set_open(i, true);
-  if (going == Going::kNothing) return;
-  let(i, devices_[i].released);
+  const Device& d = devices_[i];
+  let(i, d.open ? ipc::gate_open(d.newest) : d.released);
   run(i, true);
 }
 

@@ -2,9 +2,9 @@
 // thread waits.
 //
 // The core sees the oldest unit of each device as an ask, of a thread that no client has. Its grant
-// lets the tickets up to that one go, or more: as credit says, until the core closes the gates. So
-// what holds for asks holds for these: verdicts, starvation from the moment of becoming the oldest,
-// time from the grant. Loop thread only; what it is told comes from a hostile client.
+// lets the tickets up to that one go; an allowance opens the gates, or closes them. So what holds for
+// asks holds for these: verdicts, starvation from the moment of becoming the oldest, time from the
+// grant. Loop thread only; what it is told comes from a hostile client.
 //
 //   waiting ── ask, grant ──▶ let go ──▶ told to the core once it may have begun ──▶ over
 //      ▲                                  │ a graph with gates inside, and the gates are closed
@@ -84,9 +84,9 @@ class GateQueue {
   // `if_touched`: nothing unless something was done here since it said so.
   std::optional<Claim> next(core::TimeNs now, bool all_open, bool if_touched = false);
 
-  // The core's word for the oldest unit of that thread, and for predicted µs behind it. It is
-  // carried out by let_go(), behind what its threads are told.
-  void release(uint16_t thread, uint32_t credit_us, core::TimeNs now);
+  // The core's word for the oldest unit of that thread, which asked; false: none did. It is carried
+  // out by let_go(), behind what its threads are told.
+  bool release(uint16_t thread, core::TimeNs now);
   void let_go(uint16_t thread);
   // What the core allows on the device: its gates stand open, or are closed behind what may have
   // begun. Graphs with gates inside stop at the next one.
@@ -157,8 +157,6 @@ class GateQueue {
   uint64_t forced_ = 0;
   size_t used_ = 0;  // devices that had a launch at a gate are among so many first ones
   std::array<Device, ipc::kDevices> devices_;
-  enum class Going : uint8_t { kNothing, kPrefix, kAll };
-  std::array<Going, ipc::kDevices> going_{};  // by let_go()
 };
 
 }  // namespace heddle::server

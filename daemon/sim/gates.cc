@@ -31,11 +31,7 @@ double Gates::unit_us(uint32_t unit) const {
 
 bool Gates::lets(const AtGate& launch) {
   if (launch.stopped()) return running();
-  if (!open_ && launch.unit > released_) {
-    const double us = unit_us(launch.unit);
-    if (asked_ != 0 || credit_us_ < us) return false;
-    credit_us_ -= us;
-  }
+  if (!open_ && launch.unit > released_) return false;
   released_ = std::max(released_, launch.unit);
   return true;
 }
@@ -43,16 +39,13 @@ bool Gates::lets(const AtGate& launch) {
 bool Gates::must_ask() const {
   if (waiting_.empty() || asked_ != 0 || open_) return false;
   const AtGate& oldest = waiting_.front();
-  if (oldest.stopped()) return !running();
-  return oldest.unit > released_ && unit_us(oldest.unit) > credit_us_;
+  return oldest.stopped() ? !running() : oldest.unit > released_;
 }
 
-void Gates::granted(uint32_t credit_us, bool graph) {
+void Gates::granted(bool graph) {
   released_ = std::max(released_, asked_);
   asked_ = 0;
   running_ |= graph;
-  open_ |= credit_us == core::kCreditOpen;
-  credit_us_ = static_cast<double>(credit_us);
 }
 
 }  // namespace heddle::sim

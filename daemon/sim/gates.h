@@ -8,7 +8,6 @@
 #include <deque>
 #include <vector>
 
-#include "daemon/core/decision.h"
 
 namespace heddle::sim {
 
@@ -47,7 +46,7 @@ class Gates {
   // The launches that wait, by ticket.
   std::deque<AtGate>& waiting() { return waiting_; }
   const std::deque<AtGate>& waiting() const { return waiting_; }
-  // Its gate stands open, or opens as there is credit left. The launch begins, then.
+  // Its gate stands open: the launch begins.
   bool lets(const AtGate& launch);
   // Graphs go on behind their next gate.
   bool running() const { return open_ || running_; }
@@ -59,12 +58,9 @@ class Gates {
   uint32_t asked() const { return asked_; }
 
   // The oldest, which was asked for, goes, with all of its unit.
-  void granted(uint32_t credit_us, bool graph);
+  void granted(bool graph);
   void open() { open_ = true; }
-  void close() {
-    open_ = running_ = false;
-    credit_us_ = 0;
-  }
+  void close() { open_ = running_ = false; }
   bool is_open() const { return open_; }
 
  private:
@@ -72,7 +68,7 @@ class Gates {
   uint32_t newest_ = 0, released_ = 0, asked_ = 0;
   size_t thread_ = 0;     // of the newest unit,
   double newest_us_ = 0;  // and how long it is
-  double credit_us_ = 0, ahead_us_ = 0;
+  double ahead_us_ = 0;
   bool open_ = false, running_ = false;
 };
 

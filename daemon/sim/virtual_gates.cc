@@ -57,12 +57,13 @@ Event VirtualMachine::gate_event(EventKind kind, const AtGate& launch) const {
 }
 
 void VirtualMachine::set_gates(ClientState& c) {
+  const bool open = c.allowed != core::Allowance::kGated;
   c.gates.close();
-  if (c.allowed != core::Allowance::kGated) c.gates.open();
+  if (open) c.gates.open();
   Alarm alarm;
   alarm.kind = Alarm::Kind::kGates;
   alarm.thread = c.id - 1;
-  set_alarm(now_, alarm);
+  set_alarm(open ? now_ + costs_.gate_ns : now_, alarm);
 }
 
 void VirtualMachine::grant_at_gate(ClientState& c, const core::Decision& d) {
@@ -73,7 +74,7 @@ void VirtualMachine::grant_at_gate(ClientState& c, const core::Decision& d) {
     records_[first.record].granted_by = d.decider;
   }
   c.max_wait_us = std::max(c.max_wait_us, static_cast<double>(now_ - c.gate_asked_at) / 1e3);
-  c.gates.granted(d.credit_us, first.pieces > 1);
+  c.gates.granted(first.pieces > 1);
   Alarm alarm;
   alarm.kind = Alarm::Kind::kGates;
   alarm.thread = c.id - 1;

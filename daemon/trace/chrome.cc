@@ -110,7 +110,7 @@ class Chrome {
            {"pid", id},
            {"tid", kDecisions},
            {"ts", us(d.at)},
-           {"args", {{"ask", d.ask_seq}, {"thread", d.thread}, {"credit_us", d.credit_us}}}});
+           {"args", {{"ask", d.ask_seq}, {"thread", d.thread}}}});
       return;
     }
     if (d.kind == core::DecisionKind::kStop) {

@@ -182,7 +182,6 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
       varint(d.thread);
       zigzag(d.launch_priority);
       varint(d.sm_set.bits());
-      varint(d.credit_us);
       break;
     case core::DecisionKind::kAllowance:
       u8(static_cast<uint8_t>(d.decider));

@@ -239,7 +239,6 @@ void read_decision(Fields& in, Decision& d) {
       d.thread = in.number<uint16_t>();
       d.launch_priority = static_cast<int8_t>(in.zigzag());
       d.sm_set = core::SmSet(in.number<uint32_t>());
-      d.credit_us = in.number<uint32_t>();
       return;
     case DecisionKind::kAllowance:
       d.decider = static_cast<core::Decider>(in.u8(3));

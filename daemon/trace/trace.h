@@ -31,7 +31,7 @@
 //                flags:u8               unmovable x 64 + kind x 16 + admission; + 128 at a gate:
 //                may_follow unit_us:f32
 //   kWaiting, kCompleted, kStreamEnd  client stream_seq duration_us:f32 stream evidence:u8
-//   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set credit_us
+//   kGrant       client decider:u8 ask_seq thread launch_priority:signed sm_set
 //   kAllowance      client decider:u8 managed:u8 launch_priority:signed allowed:u8 sm_set ring
 //                sizes                  managed: + 2 gates_soon, + 4 kernels_ask, + 8 gates_inside
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
@@ -59,7 +59,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 16;
+inline constexpr uint16_t kVersion = 17;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

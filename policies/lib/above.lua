@@ -1,7 +1,5 @@
 -- above.lua: who is more important than a launch, and whether it must wait for that alone.
 
-local max = math.max
-
 -- The priority of the most important active client; math.huge if there is none.
 local function top(g)
   local best = math.huge
@@ -30,10 +28,6 @@ local function goes_first(k, g, inflight_us_max)
   return false
 end
 
--- What may follow the launch of what its client holds on the device, which is stopped once somebody
--- above works: `us`; nil: all until then.
-local function follows(us) return us and max(0, us) or math.huge end
-
 -- What those above wait at most where what runs can be stopped in its middle: until it stands, and
 -- until they have the GPU.
 local STOP_US = 500
@@ -44,5 +38,4 @@ local function stops_with(k, when, inflight_us)
   return stops(k, when) and inflight_us <= k.client.inflight_us
 end
 
-return { top = top, gate = gate, goes_first = goes_first, follows = follows,
-         STOP_US = STOP_US, stops = stops, stops_with = stops_with }
+return { top = top, gate = gate, goes_first = goes_first, STOP_US = STOP_US, stops = stops, stops_with = stops_with }

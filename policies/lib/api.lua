@@ -24,7 +24,7 @@
 ---@field run_us number # in `stopping`: measured µs, 0 if it was not measured, or not on its SM set
 ---@field priority integer # its client's, 0 (first) to 9
 ---@field fenceable boolean # it can run on fewer SMs
----@field by_credit_us number # predicted µs that its client launched by credit since it last asked
+---@field open_us number # predicted µs that its client launched at open gates since it last asked
 ---@field right_size integer? # as `kn.right_size`
 
 ---@class Kernel
@@ -82,7 +82,7 @@
 ---@field gated boolean # its launches wait until they are let go
 ---@field held string # "device": its launches wait on the GPU, where more important work stops them; "thread": its threads wait
 ---@field queued integer # 1: its oldest held launch waits
----@field inflight_us number # predicted µs of what it has on the GPU, or may by credit
+---@field inflight_us number # predicted µs of what it has on the GPU
 ---@field gpu_us number # µs of GPU time that it has had; of n clients on the GPU each has 1/n
 ---@field launches integer # so far, whether it asked or not; take differences
 ---@field work_us number # predicted µs of those, each as alone on all SMs; take differences
@@ -133,6 +133,8 @@ GATE = nil
 REFUSE = nil
 ---@type Verdict # This launch goes.
 RUN = nil
+---@type Verdict # It goes, and the gates of its client open, until somebody more important works or somebody as important waits. Of a launch that its thread waits for: as `RUN`.
+OPEN = nil
 ---@type Verdict # Nothing that the policy placed goes now.
 IDLE = nil
 

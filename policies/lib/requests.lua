@@ -3,10 +3,10 @@
 local asked = {}                              -- by client: when its last launch asked
 
 -- In `enqueue`: true if the launch is the first of a request. Nothing of its client is on the GPU,
--- and none was launched for pause_us, by credit or by asking.
+-- and none was launched for pause_us.
 local function begins(k, pause_us)
   local id, now = k.client.id, now_us() - k.wait_us
-  local since_us = now - (asked[id] or -math.huge) - k.by_credit_us
+  local since_us = now - (asked[id] or -math.huge) - k.open_us
   asked[id] = now
   return since_us > pause_us and k.client.inflight_us == 0
 end

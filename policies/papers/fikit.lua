@@ -7,8 +7,6 @@
 -- that, and limits what is in flight. Predictions are the core's, learned online.
 queue.create("waiting")
 
-local above = import "lib/above"
-
 -- Priority of the program that holds the GPU: the most important one that is active.
 local function holder(g)
   local top = math.huge
@@ -39,7 +37,7 @@ return policy {
       local left = g:gap_us(below) - g.inflight_us
       local fits = queue.best_fit("waiting", left)                        -- BestPrioFit
       if not fits then return IDLE, "no kernel fits" end
-      return RUN, fits, nil, nil, above.follows(left - fits.predicted_us)
+      return RUN, fits
     end,
   },
 }

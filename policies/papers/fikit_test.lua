@@ -131,7 +131,7 @@ test("the next launch ends a gap that was predicted to be longer", function(t)
   }
 end)
 
-test("what is held on the device has the rest of a gap by one verdict, and no more", function(t)
+test("what is held on the device has the rest of a gap, and no more", function(t)
   local s = t.sim { policy = "fikit.lua", mps = true, switch_us = 0 }
   s:client { name = "A", priority = 0 }
   s:client { name = "B", priority = 5, gates = true }
@@ -143,5 +143,4 @@ test("what is held on the device has the rest of a gap by one verdict, and no mo
   local before = s:stats("B")
   s:run(2300)                                 -- 0.9 to 1.3 ms were predicted
   t.near(s:stats("B").gpu_us - before.gpu_us, 1100, 250, "GPU time of B in a gap of 1.8 ms")
-  t.below(s:stats("B").asks - before.asks, 3, "verdicts")
 end)

@@ -51,9 +51,9 @@ local function has_waited(g, k, p)
   return true
 end
 
-local function run(k, follow_us)
+local function go(verdict, k)
   forget(k.client)
-  return RUN, k, nil, nil, follow_us
+  return verdict, k
 end
 
 return policy {
@@ -85,11 +85,11 @@ return policy {
     dispatch = function(g, p)
       local k = queue.peek("offline")
       if not k then return IDLE, "empty" end
-      if k.priority <= above.top(g) then return run(k) end
+      if k.priority <= above.top(g) then return go(RUN, k) end
       local short = g.inflight_us > 0 and g.inflight_us + k.predicted_us > p.inflight_us
       if not short then
-        if not g:busy(k.priority) then return run(k, above.follows()) end
-        if p.promises and company.may_join(k) then return run(k) end
+        if not g:busy(k.priority) then return go(OPEN, k) end
+        if p.promises and company.may_join(k) then return go(RUN, k) end
       end
       for place = 1, math.min(queue.len("offline"), LOOK_AT) do
         local one = queue.peek("offline", place)

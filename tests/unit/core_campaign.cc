@@ -77,10 +77,8 @@ void Campaign::take(size_t device, std::span<const Decision> decisions) {
       Seat& seat = client.seats[device];
       if (d.kind == DecisionKind::kAllowance) {
         seat.allowed = d.allowed;
-        seat.credit_us = 0;
       } else if (d.kind == DecisionKind::kGrant) {
         seat.asking = false;
-        seat.credit_us = d.credit_us;
         begin(client, seat, seat.thread, seat.kernel);
       }
     }
@@ -268,11 +266,6 @@ void Campaign::launch(Client& client, size_t device, uint16_t thread) {
     return post(client, device, thread, Admission::kGated);
   }
   if (seat.asking) return;  // it waits behind that
-  if (seat.credit_us > 0) {
-    seat.credit_us -= 50;
-    ++seat.ticket;
-    return post(client, device, thread, Admission::kGated);
-  }
   seat.thread = thread;
   seat.at_gate = !one_in(3);
   seat.kernel = random(static_cast<uint32_t>(client.kernel_us.size()));

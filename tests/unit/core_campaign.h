@@ -61,7 +61,6 @@ class Campaign {
     bool at_gate = false;
     uint16_t thread = 0;   // whose it is,
     uint32_t kernel = 0;   // and of what
-    double credit_us = 0;  // until its next allowance
   };
   struct Client {
     ClientId id = 0;

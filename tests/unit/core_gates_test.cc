@@ -61,7 +61,7 @@ TEST_F(GatesTest, TheBuiltInOpensTheGatesWhileNobodyAboveWorks) {
   ASSERT_EQ(grants_.size(), 1u);
   EXPECT_EQ(grants_[0].thread, kGate);
   EXPECT_EQ(grants_[0].ask_seq, 7u);
-  EXPECT_EQ(grants_[0].credit_us, kCreditOpen);
+  EXPECT_EQ(allowed(2), Allowance::kOpen);
 }
 
 TEST_F(GatesTest, GatesAreWantedOfWhoAlwaysAsksUnlessItIsAlone) {
@@ -200,14 +200,12 @@ TEST_F(GatesTest, UnderAPolicyThatChoosesPerLaunchItAsks) {
   EXPECT_FALSE(allowance_[2].kernels_ask);
 }
 
-TEST_F(GatesTest, AThreadThatAsksHasNoCreditWithoutEnd) {
+TEST_F(GatesTest, AThreadThatAsksOpensNoGates) {
   begin();
-  DispatchVerdict open;
-  open.credit_us = kUnlimitedUs;
-  use(open);
+  use({.open = true});
   ask(2);
   ASSERT_EQ(grants_.size(), 1u);
-  EXPECT_EQ(grants_[0].credit_us, 0u);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, OpenGatesOutlastTheGapAndCloseWhenSomebodyAboveLaunches) {
@@ -216,21 +214,18 @@ TEST_F(GatesTest, OpenGatesOutlastTheGapAndCloseWhenSomebodyAboveLaunches) {
   kernel(1, 0, 11);
   teach(1, 500, 300);
   ask_at_gate(2, 1);
-  ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
-  const uint32_t before = allowances_told_[2];
   tick(1 * kMs);
-  EXPECT_EQ(allowances_told_[2], before) << "the gap is longer than it was predicted to be";
+  EXPECT_EQ(allowed(2), Allowance::kOpen) << "the gap is longer than it was predicted to be";
   post(1);
-  EXPECT_GT(allowances_told_[2], before);
   EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, SomebodyAboveWhoAsksClosesTheGates) {
   begin();
   ask_at_gate(2, 1);
-  const uint32_t before = allowances_told_[2];
+  ASSERT_EQ(allowed(2), Allowance::kOpen);
   ask(1);
-  EXPECT_GT(allowances_told_[2], before);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
@@ -240,43 +235,45 @@ TEST_F(GatesTest, AnEqualThatWaitsClosesThemAndOneBelowDoesNot) {
   step(e);
   attach_gates(3);
   ask_at_gate(2, 1);
-  const uint32_t before = allowances_told_[2];
   ask_at_gate(3, 1);
-  EXPECT_EQ(allowances_told_[2], before) << "client 3 is below";
+  EXPECT_EQ(allowed(2), Allowance::kOpen) << "client 3 is below";
   attach_gates(4);
   e.client = 4;
   step(e);
   ask_at_gate(4, 1);
-  EXPECT_GT(allowances_told_[2], before) << "client 4 is as important";
+  EXPECT_EQ(allowed(2), Allowance::kGated) << "client 4 is as important";
 }
 
-TEST_F(GatesTest, FiniteCreditHoldsAgainstEqualsAndIsUsedByWhatFollowsItsUnit) {
+TEST_F(GatesTest, WhoAsksIsToldWithWhatWentAtOpenGatesBefore) {
   begin();
-  DispatchVerdict some;
-  some.credit_us = 300;
-  use(some);
+  use({.open = true});
   policy_.open = true;
   ask_at_gate(2, 1);
-  ASSERT_EQ(grants_.back().credit_us, 300u);
-  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs + 300);
-  const uint32_t before = allowances_told_[2];
-  policy_.open = false;
-  attach_gates(3);
-  ask_at_gate(3, 1);
-  EXPECT_EQ(allowances_told_[2], before);
+  ASSERT_EQ(allowed(2), Allowance::kOpen);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs) << "open gates are not work in flight";
   gated(2, 1);  // of the unit that was granted
-  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 2 * kDefaultUs + 300);
   gated(2, 2);
-  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 3 * kDefaultUs + 200);
+  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 3 * kDefaultUs);
+  post(1);
+  policy_.open = false;
   ask_at_gate(2, 3);
-  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, 3 * kDefaultUs) << "who asks has none left";
-  EXPECT_DOUBLE_EQ(policy_.asked.by_credit_us, kDefaultUs);
+  EXPECT_DOUBLE_EQ(policy_.asked.open_us, kDefaultUs);
 }
 
-TEST_F(GatesTest, OpenGatesAreNotWorkInFlight) {
+TEST_F(GatesTest, APolicyThatGatesAClientClosesWhatAGrantOpened) {
+  struct : Giving {
+    HookResult tick(Gpu& g) override {
+      g.set_allowance(2, Allowance::kGated, 0);
+      return HookResult::kDecided;
+    }
+    bool hears_tick() const override { return true; }
+  } gating;
   begin();
   ask_at_gate(2, 1);
-  EXPECT_DOUBLE_EQ(status(2).view.inflight_us, kDefaultUs);
+  ASSERT_EQ(allowed(2), Allowance::kOpen);
+  CoreTest::use(&gating);
+  tick(kMs);
+  EXPECT_EQ(allowed(2), Allowance::kGated);
 }
 
 TEST_F(GatesTest, AUnitIsPredictedAsAWholeAndAGraphByThePiece) {
@@ -320,11 +317,11 @@ TEST_F(GatesTest, ARecalledGraphIsNotInFlightAndTeachesNothing) {
   EXPECT_EQ(status(2).launches, launches + 1) << "what goes on is the same launch";
 }
 
-TEST_F(GatesTest, AGraphWithoutCreditIsStoppedForSomebodyMoreImportant) {
+TEST_F(GatesTest, AGraphBehindClosedGatesIsStoppedForSomebodyMoreImportant) {
   begin();
   use({});
   ask_at_gate(2, 1, kInside);
-  ASSERT_EQ(grants_.back().credit_us, 0u);
+  ASSERT_EQ(allowed(2), Allowance::kGated);
   const uint32_t before = allowances_told_[2];
   post(1);
   EXPECT_GT(allowances_told_[2], before);
@@ -450,7 +447,7 @@ TEST_F(GatesTest, TheBoundIsAUnitOrAPiece) {
   post(1);
   done(1);
   ask_at_gate(2, 1, kInside);
-  ASSERT_EQ(grants_.back().credit_us, kCreditOpen);
+  ASSERT_EQ(allowed(2), Allowance::kOpen);
   const double around_us = core_->config().switch_us + 70;
   EXPECT_NEAR(status(1).added_us_max, 200 + around_us, 1);
 }

@@ -48,7 +48,7 @@ queue.create("a")
 queue.create("b")
 local calls = 0
 return policy { name = "rough", api = 1, version = "1", hooks = {
-  client_active = function(c) c:window(2000, 500) return nil end,
+  client_active = function(c) c:gate(500) return nil end,
   enqueue = function(k)
     if k.priority == 2 then return RUN end
     return queue.insert(k.priority > 5 and "a" or "b", k, k.predicted_us % 3)
@@ -276,8 +276,7 @@ void print(std::ostream& out, const Decision& d) {
   constexpr const char* kNames[] = {"grant", "allowance", "hint"};
   out << d.at << " device " << int{d.device} << ' ' << kNames[static_cast<size_t>(d.kind)]
       << " client " << d.client << " thread " << d.thread << " ask " << d.ask_seq << " decider "
-      << static_cast<int>(d.decider) << " allowed " << static_cast<int>(d.allowed) << " credit "
-      << d.credit_us << " set " << d.sm_set.bits() << " kernel " << d.kernel << " predicted "
+      << static_cast<int>(d.decider) << " allowed " << static_cast<int>(d.allowed) << " set " << d.sm_set.bits() << " kernel " << d.kernel << " predicted "
       << d.predicted_us << " size " << d.size.get() << '\n';
 }
 

@@ -277,7 +277,7 @@ class Random : public Policy {
     DispatchVerdict verdict{HookResult::kDecided};
     if (random_() % 3 == 0) return {};
     verdict.run = gpu.queue_peek(gpu.queue_create(random_() % 2 == 0 ? "a" : "b"));
-    verdict.credit_us = static_cast<double>(random_() % 100);
+    verdict.open = random_() % 2 == 0;
     return verdict;
   }
 
@@ -348,10 +348,9 @@ TEST(Shadow, ChangesNoDecisionWhateverTheCandidateDoes) {
     for (size_t i = 0; i < with.size(); ++i) {
       ASSERT_EQ(
           std::tuple(without[i].kind, without[i].at, without[i].client, without[i].ask_seq,
-                     without[i].allowed, without[i].decider, without[i].launch_priority,
-                     without[i].credit_us),
+                     without[i].allowed, without[i].decider, without[i].launch_priority),
           std::tuple(with[i].kind, with[i].at, with[i].client, with[i].ask_seq, with[i].allowed,
-                     with[i].decider, with[i].launch_priority, with[i].credit_us))
+                     with[i].decider, with[i].launch_priority))
           << "seed " << seed << ", decision " << i;
     }
   }

@@ -22,7 +22,6 @@ void DecisionLog::decision(const Decision& d) {
                                uint64_t{static_cast<uint8_t>(d.launch_priority)},
                                uint64_t{d.managed},
                                uint64_t{d.sm_set.bits()},
-                               uint64_t{d.credit_us},
                                static_cast<uint64_t>(d.allowed),
                                uint64_t{d.kernel},
                                uint64_t{std::bit_cast<uint32_t>(d.predicted_us)},

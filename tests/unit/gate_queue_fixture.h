@@ -57,10 +57,13 @@ class GateQueueTest : public ::testing::Test {
     queue_.look();
   }
   bool running() { return page_->running[0] != 0; }
-  void release(uint32_t credit_us = 0, uint8_t device = 0) {
+  void release(uint8_t device = 0) {
     const auto thread = static_cast<uint16_t>(kFirstDevice + device);
-    queue_.release(thread, credit_us, now_);
-    queue_.let_go(thread);
+    if (queue_.release(thread, now_)) queue_.let_go(thread);
+  }
+  void open() {  // as OPEN does
+    release();
+    queue_.set_open(0, true);
   }
   void add_waiting(uint32_t ticket, uint16_t thread, uint8_t device = 0) {
     Claim claim;

@@ -75,20 +75,10 @@ TEST_F(GateQueueTest, LaunchesOfAUnitGoWithIt) {
   EXPECT_EQ(told(), 1) << "whatever is read later";
 }
 
-TEST_F(GateQueueTest, CreditLetsAsManyUnitsGoAsItHolds) {
+TEST_F(GateQueueTest, OpenGatesAreOpenUntilTheyAreClosed) {
   for (uint32_t ticket = 1; ticket <= 5; ++ticket) add(ticket);
   EXPECT_EQ(asked(), 1u);
-  release(250);
-  EXPECT_EQ(released(), 3u);
-  EXPECT_EQ(next()->source, Claim::Source::kRecord);
-  EXPECT_EQ(next()->source, Claim::Source::kRecord);
-  EXPECT_EQ(asked(), 4u);
-}
-
-TEST_F(GateQueueTest, OpenCreditOpensUntilTheyAreClosed) {
-  for (uint32_t ticket = 1; ticket <= 5; ++ticket) add(ticket);
-  EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   EXPECT_TRUE(ipc::gate_is_open(released(), 5));
   EXPECT_TRUE(running());
   EXPECT_EQ(told(), 0) << "the others have not begun";
@@ -107,7 +97,7 @@ TEST_F(GateQueueTest, OpenCreditOpensUntilTheyAreClosed) {
 TEST_F(GateQueueTest, NothingHasBegunBehindAUnitThatTakesLongerThanPredicted) {
   for (uint32_t ticket = 1; ticket <= 5; ++ticket) add(ticket, 0, 10'000);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   end(1);
   EXPECT_EQ(next()->fields.kind, wire::Kind::COMPLETION);
   EXPECT_EQ(told(), 1);
@@ -120,7 +110,7 @@ TEST_F(GateQueueTest, NothingHasBegunBehindAUnitThatTakesLongerThanPredicted) {
 TEST_F(GateQueueTest, AUnitOfAnotherStreamBeginsWhileTheGatesAreOpen) {
   add(1);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   add(2, 0, 100, 1);
   add(3, 0, 100, 1);
   EXPECT_EQ(told(), 1);
@@ -131,7 +121,7 @@ TEST_F(GateQueueTest, AUnitOfAnotherStreamBeginsWhileTheGatesAreOpen) {
 TEST_F(GateQueueTest, WhatTheGpuDoesNotTellOfIsTakenToHaveBegunAfterAWhile) {
   add(1);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   for (const uint32_t ticket : {2, 3, 4}) add(ticket);
   EXPECT_EQ(told(), 0);
   now_ += 1'200'000;
@@ -148,7 +138,7 @@ TEST_F(GateQueueTest, AGraphThatStandsInsideIsRecalledAndAskedForAgain) {
   add_graph(1, 20);
   add(2);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   queue_.set_open(0, false);
   EXPECT_FALSE(running());
   EXPECT_EQ(next()->source, Claim::Source::kRecall);
@@ -167,7 +157,7 @@ TEST_F(GateQueueTest, AGraphThatStandsInsideIsRecalledAndAskedForAgain) {
 TEST_F(GateQueueTest, AGraphThatIsReadOnceTheGatesAreClosedIsRecalledIfItsTicketLetItGo) {
   add(1);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   end(1);
   add_graph(2, 20);
   queue_.set_open(0, false);  // which may have begun
@@ -185,7 +175,7 @@ TEST_F(GateQueueTest, TheGateInsideClosesBehindTheGraphThatWasLetGoAlone) {
   add_graph(1, 20);
   add_graph(2, 20);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   end(0);
   now_ += 10'000'000;
   EXPECT_EQ(told(), 1);
@@ -209,7 +199,7 @@ TEST_F(GateQueueTest, LeavingGatesRecallNothing) {
 TEST_F(GateQueueTest, AGraphUnderWayIsNotForgottenForOthers) {
   add_graph(1, 20);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   for (uint32_t i = 0; i < 3 * ipc::kGateUnits; ++i) {
     add(2 + i);
     now_ += i == 0 ? 10'000'000 : 2'000'000;
@@ -241,7 +231,7 @@ TEST_F(GateQueueTest, AGraphThatIsOverIsNotRecalled) {
     const uint32_t ticket = told_by_gpu ? 1 : 2;
     add_graph(ticket, 20);
     EXPECT_EQ(asked(), ticket);
-    release(core::kCreditOpen);
+    open();
     if (told_by_gpu) {
       end(ticket);
     } else {
@@ -260,7 +250,7 @@ TEST_F(GateQueueTest, AGraphThatIsOverIsNotRecalled) {
 TEST_F(GateQueueTest, ARecalledGraphThatTurnsOutToBeOverIsNotWaitedFor) {
   add_graph(1, 20);
   EXPECT_EQ(asked(), 1u);
-  release(core::kCreditOpen);
+  open();
   queue_.set_open(0, false);
   EXPECT_EQ(next()->source, Claim::Source::kRecall);
   EXPECT_EQ(asked(), 1u);
@@ -300,7 +290,7 @@ TEST_F(GateQueueTest, AGraphThatIsRecalledAgainAndAgainIsAskedForNoMoreEither) {
   add_graph(1, 20);
   for (int turn = 1; turn <= 21; ++turn) {
     ASSERT_EQ(asked(), 1u) << turn;
-    release(core::kCreditOpen);
+    open();
     now_ += 99'000'000;
     queue_.set_open(0, false);
     const auto claim = next();

@@ -8,7 +8,7 @@ TEST_F(GateQueueTest, AThreadIsToldBeforeTheWordSaysSo) {
   add_waiting(1, 5);
   EXPECT_TRUE(queue_.threads.any());
   ASSERT_TRUE(next());
-  queue_.release(kFirstDevice, 0, now_);
+  ASSERT_TRUE(queue_.release(kFirstDevice, now_));
   ASSERT_EQ(queue_.threads.went().size(), 1u);
   EXPECT_EQ(queue_.threads.went()[0].thread, 5u);
   EXPECT_EQ(released(), 0u);

@@ -38,7 +38,7 @@ TEST_F(PolicyTest, AKernelsMeanIsOfItsIdAndAPredictionOfTheLaunch) {
 TEST_F(PolicyTest, RunsWhatDispatchNames) {
   load(
       with_hooks("enqueue = function(k) return queue.insert('q', k, k.priority) end, "
-                 "dispatch = function(g) return RUN, queue.peek('q'), 23.5, -2, 50, 'why' end",
+                 "dispatch = function(g) return OPEN, queue.peek('q'), 23.5, -2, 'why' end",
                  "queue.create('q')"));
   EXPECT_EQ(policy_->enqueue(gpu_, 7).result, HookResult::kDecided);
   const auto verdict = policy_->dispatch(gpu_);
@@ -46,7 +46,7 @@ TEST_F(PolicyTest, RunsWhatDispatchNames) {
   EXPECT_EQ(verdict.run, 7u);
   EXPECT_EQ(verdict.sm.get(), 24u);
   EXPECT_EQ(verdict.launch_priority, -2);
-  EXPECT_EQ(verdict.credit_us, 50);
+  EXPECT_TRUE(verdict.open);
   EXPECT_EQ(policy_->last_reason(), "why");
 }
 

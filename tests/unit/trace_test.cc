@@ -131,7 +131,6 @@ std::vector<core::Decision> every_decision() {
   grant.thread = 9;
   grant.launch_priority = -5;
   grant.sm_set = core::SmSet(10);
-  grant.credit_us = 11;
   core::Decision window;
   window.kind = core::DecisionKind::kAllowance;
   window.client = 3;

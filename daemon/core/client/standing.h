@@ -1,4 +1,4 @@
-// How a client may launch: its allowance, and what may follow what went at its gates.
+// How a client may launch: its allowance, and what a grant opened beside that.
 #pragma once
 
 #include <algorithm>
@@ -44,24 +44,18 @@ struct AllowanceChoice {
   }
 };
 
-// What a client was granted at its gates, beside the unit that asked.
-struct GateCredit {
-  uint32_t ask_seq = 0;  // of the unit that was granted last
-  double left_us = 0;    // so much may follow it; kUnlimitedUs: the gate stands open
-  double used_us = 0;    // what went by that since a unit asked
+// What the last grant of a client that is gated lets go on behind its unit (Openings).
+struct Opening {
+  uint32_t unit = 0;      // its ticket
+  bool gates = false;     // they stand open: it is gated no more
+  double open_us = 0;     // predicted, of what went without a grant since a unit asked
   // A graph with gates inside was let go. It is stopped for somebody more important, but not
   // before.
   bool graph = false;
   bool beside = false;  // it was let go beside somebody more important, for a piece
   TimeNs graph_from = 0;
 
-  bool open() const { return left_us == kUnlimitedUs; }
-  // A launch of unit `seq` goes.
-  void use(uint32_t seq, double us) {
-    if (seq == ask_seq) return;
-    used_us += us;
-    left_us = std::max(0.0, left_us - us);
-  }
+  bool any() const { return gates || graph; }
 };
 
 struct Standing {
@@ -74,11 +68,8 @@ struct Standing {
   Allowance allowed = Allowance::kGated;
   bool allowance_sent = false, refused_sent = false;
   bool gates_soon = false, gates_inside = false, kernels_ask = false;  // Decision's
-  GateCredit gate;
+  Opening opening;
 
-  bool has_credit() const { return gate.left_us > 0 || gate.graph; }
-  // What may follow without an ask, as far as that is bounded.
-  double following_us() const { return gate.open() ? 0 : gate.left_us; }
   bool leased() const { return allowed == Allowance::kLeased; }
   bool gated() const { return allowed == Allowance::kGated; }
   void forget_policy() {
@@ -88,14 +79,10 @@ struct Standing {
     stop_when.reset();
     slice_us = 0;
   }
-  void end_credit() {
-    gate.left_us = 0;
-    gate.graph = false;
-  }
-  // A unit asks. Says how much went since the last one did.
-  double end_gate_credit() {
-    gate.left_us = 0;
-    return std::exchange(gate.used_us, 0);
+  // Its next allowance is told, whatever it is: that closes the gates.
+  void end_opening() {
+    opening.gates = opening.graph = false;
+    allowance_sent = false;
   }
 };
 
