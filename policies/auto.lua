@@ -39,7 +39,9 @@ for q = 0, 9 do
   state[q] = { ways = ways.new(#STEPS, PAUSES), first_us = -1, load = 0, queue_until_us = 0,
                takes = true, last_run = 0, last_run_us = -huge, at_us = 0, idle_us = 0,
                pause_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0,
+               roots = 0, alike = 0,
                slow = 0, slow_of = 0, slower = huge,
+               kept_sm = 0, kept_us = -huge,  -- what is held on the device is kept to so many SMs
                worked_us = 0, seen = false }  -- at the last pause; whether they worked since then
 end
 
@@ -53,10 +55,20 @@ local function work_of(g, q)
   return us
 end
 
+-- What is held on the device is put on SMs as it is posted: its clients are kept to few of them, as
+-- long as they are let go there.
+local function keep_to(s, g, q, sm, at_us)
+  if sm == s.kept_sm and (sm == 0 or at_us - s.kept_us < long_us / 2) then return end
+  s.kept_sm, s.kept_us = sm, at_us
+  for c in g:clients() do
+    if c.priority >= q and c.held == "device" then c:keep_to(sm, sm > 0 and long_us or 0) end
+  end
+end
+
 -- What those above lost since the last correction, and what best effort got: corrects the ways.
 local function measure(s, g, k, at_us, p)
   local q = k.priority
-  local runs, took_us, alone_us, pauses_us = g:runs(q)
+  local runs, took_us, alone_us, pauses_us, roots = g:runs(q)
   local count, alone = runs - s.runs, alone_us - pauses_us - (s.alone_us - s.pauses_us)
   local lost_us = took_us - s.took_us - (alone_us - s.alone_us)
   if runs ~= s.last_run then s.last_run, s.last_run_us = runs, at_us end
@@ -65,17 +77,21 @@ local function measure(s, g, k, at_us, p)
   if s.at_us == 0 then s.first_us = at_us end
   if alone > 0 and s.at_us > 0 then
     promise.follow_load(s, idle_us - s.idle_us, all_us, at_us)
+    promise.follow_pauses(s, count, pauses_us - s.pauses_us, roots - s.roots, alone)
     -- What can be stopped is, while those above work. That costs the first run after a pause its
     -- time, whatever went: who was promised nothing by a rule bears it.
     local stop = above.stops(k, p.stop) and above.STOP_US * count / alone or 0
     local allowed, promised, tail = promise.allowed(
       g, q, alone / count, s, max(p.slowdown_pct / 100, stop), STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
-    local sets, was = g.mode == "mps" and p.few_sm > 0 and k.client.held ~= "device", s.ways.best
+    local sets, was = g.mode == "mps" and p.few_sm > 0, s.ways.best
+    local device = k.client.held == "device"  -- it is on all SMs in pauses only if it always is
     ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,
                  slow_of - s.slow_of, max(0, work_us - s.work_us) / all_us,
                  function(i)
-                   return (sets or not STEPS[i].sets) and (stop == 0 or STEPS[i].busy == NONE)
+                   local step = STEPS[i]
+                   local on_sets = sets and not (device and step.pause == ALL)
+                   return (on_sets or not step.sets) and (stop == 0 or step.busy == NONE)
                  end)
     s.ways.bounds_slow = p.p99_pct > 0 or tail
     s.slower = p.p99_pct > 0 and 1 + p.p99_pct / 100 or tail and huge or 1 + tail_times * promised
@@ -86,7 +102,7 @@ local function measure(s, g, k, at_us, p)
     end
   end
   s.at_us, s.idle_us, s.work_us = at_us, idle_us, work_us
-  s.runs, s.took_us, s.alone_us, s.pauses_us = runs, took_us, alone_us, pauses_us
+  s.runs, s.took_us, s.alone_us, s.pauses_us, s.roots = runs, took_us, alone_us, pauses_us, roots
   s.slow, s.slow_of = g:slower_runs(q, s.slower)
 end
 
@@ -109,7 +125,10 @@ return policy {
       ways.charge(state[k.priority].ways, k.open_us)
       return queue.insert("be", k, k.priority)
     end,
-    client_init = function(c, p) c:stop(p.stop) end,
+    client_init = function(c, p)
+      c:stop(p.stop)
+      for q = 0, c.priority do state[q].kept_us = -huge end
+    end,
     client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
 
     dispatch = function(g, p)
@@ -152,6 +171,7 @@ return policy {
       end
       local sm
       if where == FEW then sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us end
+      keep_to(s, g, q, sm or 0, at_us)
       if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
         return IDLE, "enough in flight"
       end

@@ -211,7 +211,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   c.told.waits.add(work.waited_us);
   work.kernel = w.kernel;
   work.kind = w.kind;
-  work.strayed = w.unmovable;
+  work.strayed = w.unmovable && w.gate.sm_set.empty();
   if (!work.strayed) work.sm_set = d.sm_set;
   work.granted = true;
   c.predict(work);

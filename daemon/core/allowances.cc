@@ -15,6 +15,8 @@ void Allowances::refresh() {
     Client& c = *roster_.find(id);
     if (c.standing.choice.lends(now_.clock))
       lent_until_ = std::min(lent_until_, c.standing.choice.lent_until);
+    if (now_.clock < c.standing.kept_to.until)
+      lent_until_ = std::min(lent_until_, c.standing.kept_to.until);
     refresh(c);
   }
 }
@@ -39,7 +41,7 @@ Allowance Allowances::of(const Client& c, const AllowanceChoice& choice) const {
 }
 
 void Allowances::send(Client& c, Allowance allowed) {
-  const SmSet set = now_.bypass ? SmSet() : places_.isolated_set(c);
+  const SmSet set = now_.bypass ? SmSet() : places_.standing_set(c);
   const bool gated = allowed == Allowance::kGated, above = highest_attached_ < c.rule.priority;
   const bool beside = !now_.config.alone && allowed != Allowance::kLeased;
   const bool gates_soon = c.rule.gates && !now_.bypass && (beside || above);

@@ -40,7 +40,8 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.stream = b.stream;
   w.thread = b.thread;
   w.kind = b.kind;
-  w.gate = {.in_thread = b.admission == Admission::kAsk};
+  w.gate = {};
+  w.gate.in_thread = b.admission == Admission::kAsk;
   w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
   if (w.at_gate()) stand_at_gate(w, b);
   c.asking.slot = slot;
@@ -52,6 +53,7 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
 void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
   Client& c = *w.client;
   c.work.at_gate = true;
+  if (!b.unmovable) w.gate.sm_set = c.set_of(b.kernel).or_if_empty(c.place.sm_set);
   w.gate.inside = b.may_follow;
   const Recalled known = c.work.take_recalled(b.stream, b.stream_seq);
   w.gate.ran_us = known.ran_us;

@@ -13,6 +13,7 @@ namespace heddle::core {
 struct UnitAtGate {
   double unit_us = 0;  // predicted, until what it lets go can be stopped
   double ran_us = 0;   // of a graph that was stopped inside: what is done
+  SmSet sm_set;        // where it was put as it was posted
   uint16_t inside = 0;
   bool in_thread = false;  // its thread waits for the ticket, and no stream
 };
@@ -44,6 +45,10 @@ struct Waiting {
     return gate.unit_us > 0 ? gate.unit_us : client->predict_us(kernel);
   }
   bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
+  // It can be, or what its client posts next.
+  bool moves() const {
+    return movable() || (at_gate() && client->place.groups.count > GroupCount(1));
+  }
 };
 
 class Asks {

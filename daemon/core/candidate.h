@@ -50,6 +50,7 @@ class Candidate final : public Sight {
   bool queue_insert(QueueId, LaunchId, double key) override;
   bool set_allowance(ClientId, Allowance allowed, double for_us) override;
   bool set_launch_priority(ClientId id, int) override { return roster_.find(id) != nullptr; }
+  bool keep_to(ClientId id, SmCount, double) override { return roster_.find(id) != nullptr; }
   bool set_stop(ClientId id, StopWhen) override { return roster_.find(id) != nullptr; }
   bool set_slice(ClientId id, uint32_t) override { return roster_.find(id) != nullptr; }
   bool resize(ClientId id) override { return roster_.find(id) != nullptr; }

@@ -258,6 +258,7 @@ void Learning::compare_run(Client& c, TimeNs at) {
   sum.took_us += before_us + us;
   sum.alone_us += before_us + alone_us;
   sum.pauses_us += before_us;
+  sum.pause_roots += std::sqrt(before_us);
   if (!c.promise.tail.promised()) return of.others.add(us, alone_us);
   ++of.promised.runs;
   of.promised.slow += c.promise.tail.end_run(us, alone_us) ? 1 : 0;
@@ -281,6 +282,7 @@ RunTimes Learning::runs(int priority) const {
     all.took_us += sum.took_us;
     all.alone_us += sum.alone_us;
     all.pauses_us += sum.pauses_us;
+    all.pause_roots += sum.pause_roots;
   }
   return all;
 }

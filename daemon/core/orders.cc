@@ -28,6 +28,15 @@ bool Orders::set_launch_priority(ClientId id, int launch_priority) {
   return true;
 }
 
+bool Orders::keep_to(ClientId id, SmCount sm, double for_us) {
+  Client* c = roster_.find(id);
+  if (c == nullptr) return false;
+  KeptTo& kept = c->standing.kept_to;
+  now_.allowances_dirty |= kept.at(now_.clock) != sm || (kept.until == kNever) != (for_us == 0);
+  kept = {sm, for_us == 0 ? kNever : now_.clock + to_ns(for_us)};
+  return true;
+}
+
 bool Orders::set_stop(ClientId id, StopWhen when) {
   Client* c = roster_.find(id);
   if (c != nullptr) c->standing.stop_when = when;

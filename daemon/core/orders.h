@@ -19,6 +19,7 @@ class Orders final : public Sight {
   bool queue_insert(QueueId, LaunchId, double key) override;
   bool set_allowance(ClientId, Allowance allowed, double for_us) override;
   bool set_launch_priority(ClientId, int launch_priority) override;
+  bool keep_to(ClientId, SmCount sm, double for_us) override;
   bool set_stop(ClientId, StopWhen) override;
   bool set_slice(ClientId, uint32_t slice_us) override;
   bool resize(ClientId) override;

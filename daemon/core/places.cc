@@ -60,9 +60,18 @@ SmSet Places::isolated_set(const Client& c) const {
   return ipc::ring_groups(size, c.place.ring, 0, c.place.sm_set, c.place.groups.count);
 }
 
+SmSet Places::standing_set(const Client& c) const {
+  const SmSet room = isolated_set(c);
+  const SmCount sm = c.standing.kept_to.at(now_.clock);
+  const GroupCount size = sm.get() != 0 ? c.place.size_for(sm) : GroupCount();
+  if (size.get() == 0) return room;
+  return ipc::ring_groups(size, c.place.ring, 0, room.or_if_empty(c.place.sm_set),
+                          c.place.groups.count);
+}
+
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
 SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
-  if (!w.movable()) return {};
+  if (!w.movable()) return w.gate.sm_set;
   const GroupCount size = c.place.size_for(sm);
   if (size.get() == 0) return c.place.cut_set;
   return c.place.set_of(size);
@@ -70,6 +79,10 @@ SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
 
 // The set of a launch that asks; empty if the policy named no size, or none that it can have.
 SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
+  if (w.at_gate()) {
+    now_.stats.on_set += !w.gate.sm_set.empty() && w.gate.sm_set != c.place.sm_set ? 1 : 0;
+    return w.gate.sm_set;
+  }
   const Kernel* k = c.kernel(w.kernel);
   GroupCount size = k != nullptr && w.movable() ? k->size : GroupCount();
   if (sm.get() > 0) {

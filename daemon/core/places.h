@@ -14,8 +14,9 @@ class Places {
 
   // The client attaches under a policy that wants such sets. What it made before it keeps.
   void give_family(Client& client, const SmFamily& family, MadeSets made) const;
-  // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
-  SmSet isolated_set(const Client& client) const;
+  // Of launches that have no place of their own: what its policy keeps it to, within its room;
+  // empty: all that its rule gives it.
+  SmSet standing_set(const Client& client) const;
   // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
   // it can have.
   SmSet place(const Client& client, const Waiting& ask, SmCount sm);
@@ -26,6 +27,8 @@ class Places {
   SmSet peek(const Client& client, const Waiting& ask, SmCount sm) const;
 
  private:
+  // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
+  SmSet isolated_set(const Client& client) const;
   GroupCount even_share(GroupCount of) const;
   GroupLoad load(const Client* but) const;
   SmSet live_set(const Client& client, const GroupLoad& load, GroupCount size) const;

@@ -52,7 +52,7 @@ struct LaunchView {
   double wave_us = 0;                // predicted time of one wave of blocks, or of the mean node
   double p90_us = 0;                 // of those, as measured, 0 if they were not
   bool profiled = false;             // measured to the end
-  bool movable = false;              // a size in SMs means something for it
+  bool movable = false;              // it can run on fewer SMs, or what its client posts next can
   double open_us = 0;                // what its client launched at open gates since it last asked
   double gap_after_us = 0;           // predicted idle time after it and a synchronize, 0 if unknown
   double wait_us = 0;                // waiting so far; in `stopping`: waited
@@ -171,6 +171,10 @@ class Gpu : public World {
   // What the client's launches carry from now on, granted or not, where dispatch gives no
   // other: -5 (first) to 0 (last), or kBuiltinPriority. False if the client is gone.
   virtual bool set_launch_priority(ClientId, int launch_priority) = 0;
+  // All launches of the client are kept to so many SMs from the next one on, those of kernels with
+  // a size of their own apart; 0: to what its rule gives it. Until told otherwise, or for so long.
+  // False if the client is gone.
+  virtual bool keep_to(ClientId, SmCount sm, double for_us) = 0;
   // While somebody more important is at work, what runs of the client stands, or does not; until
   // the policy says so, it does not (stops.h). False if the client is gone.
   virtual bool set_stop(ClientId, StopWhen when) = 0;
@@ -204,9 +208,9 @@ struct DispatchVerdict {
   LaunchId run = 0;  // 0: IDLE
   SmCount sm{};      // on so many SMs, from the end of those that the client has; 0: on all
   int launch_priority = kBuiltinPriority;
-  bool open = false;     // the gates of its client open, too: until somebody comes (Openings)
-  uint16_t reason = 0;   // Policy::reason's; 0: none was given
-  double again_us = 0;   // IDLE: it is to be asked again so soon; 0: the core knows when
+  bool open = false;    // the gates of its client open, too: until somebody comes (Openings)
+  uint16_t reason = 0;  // Policy::reason's; 0: none was given
+  double again_us = 0;  // IDLE: it is to be asked again so soon; 0: the core knows when
 };
 
 struct KernelVerdict {

@@ -26,7 +26,8 @@ namespace heddle::core {
 struct RunTimes {
   uint64_t count = 0;
   double took_us = 0, alone_us = 0;
-  double pauses_us = 0;  // of either, what lay before
+  double pauses_us = 0;    // of either, what lay before
+  double pause_roots = 0;  // square roots of these: how much they differ, whatever a few do
 };
 
 // How many runs took more than so many times what they take alone. Some are slow by the host's

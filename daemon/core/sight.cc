@@ -31,7 +31,7 @@ bool Sight::launch(LaunchId id, LaunchView& v) const {
   fill(*w.client, w.kernel, w.kind, v);
   v.predicted_us = w.predicted_us();
   v.seq = w.ask_seq;
-  v.movable = w.movable();
+  v.movable = w.moves();
   v.open_us = w.open_us;
   v.wait_us = to_us(now_.clock - w.asked_at);
   v.run_us = 0;

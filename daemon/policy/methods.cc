@@ -1,5 +1,6 @@
 // The methods of the objects that hooks see.
 #include <algorithm>
+#include <cmath>
 
 #include "daemon/model/right_size.h"
 #include "daemon/policy/running.h"
@@ -31,7 +32,8 @@ int runs(lua_State* L) {
   lua_pushnumber(L, times.took_us);
   lua_pushnumber(L, times.alone_us);
   lua_pushnumber(L, times.pauses_us);
-  return 4;
+  lua_pushnumber(L, times.pause_roots);
+  return 5;
 }
 
 int slower_runs(lua_State* L) {
@@ -105,6 +107,16 @@ int resize_it(lua_State* L) {
   return Session::of(L).gpu->resize(client.id) ? 0 : raise_stale(L, client);
 }
 
+// c:keep_to(sm [, for_us]); 0: not any more.
+int keep_to_it(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  const double sm = luaL_checknumber(L, 2), for_us = luaL_optnumber(L, 3, 0);
+  if (!(sm >= 0 && sm <= 1e4)) return luaL_error(L, "a client is kept to 0 to 10000 SMs");
+  if (!(for_us >= 0 && for_us <= 1e6)) return luaL_error(L, "SMs are lent for 0 to 1000000 µs");
+  const core::SmCount sms(static_cast<uint32_t>(std::ceil(sm)));
+  return Session::of(L).gpu->keep_to(client.id, sms, for_us) ? 0 : raise_stale(L, client);
+}
+
 // c:stop("never"), ("long"), ("always").
 int stop_it(lua_State* L) {
   constexpr std::string_view kWhen[] = {"never", "long", "always"};
@@ -144,6 +156,7 @@ constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         next_client,
                                         size_for,
                                         resize_it,
+                                        keep_to_it,
                                         stop_it,
                                         slice_it};
 static_assert(std::size(kFunctions) == kMethods);

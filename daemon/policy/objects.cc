@@ -246,6 +246,7 @@ constexpr Field kClientFields[] = {
     method_field<kLeaseIt>("lease"),
     method_field<kGateIt>("gate"),
     method_field<kLaunchPriorityIs>("launch_priority"),
+    method_field<kKeepTo>("keep_to"),
     method_field<kStopIt>("stop"),
     method_field<kSliceIt>("slice"),
     method_field<kResizeIt>("resize"),

@@ -105,6 +105,7 @@ enum Method : size_t {
   kNextClient,  // what g:clients() iterates by
   kSizeFor,
   kResizeIt,
+  kKeepTo,
   kStopIt,
   kSliceIt
 };

@@ -58,7 +58,8 @@ constexpr Entry kVerdictDocs[] = {
      "It is unmanaged; held back if its rule says fail = \"closed\"."},
     {"RUN", nullptr, "Verdict", "This launch goes."},
     {"OPEN", nullptr, "Verdict",
-     "It goes, and the gates of its client open, until somebody more important works or somebody as "
+     "It goes, and the gates of its client open, until somebody more important works or somebody "
+     "as "
      "important waits. Of a launch that its thread waits for: as `RUN`."},
     {"IDLE", nullptr, "Verdict", "Nothing that the policy placed goes now."},
 };
@@ -79,7 +80,9 @@ constexpr Entry kLaunchDocs[] = {
     {"k.run_us", nullptr, "number",
      "in `stopping`: measured µs, 0 if it was not measured, or not on its SM set"},
     {"k.priority", nullptr, "integer", "its client's, 0 (first) to 9"},
-    {"k.fenceable", nullptr, "boolean", "it can run on fewer SMs"},
+    {"k.fenceable", nullptr, "boolean",
+     "it can run on fewer SMs; held on the device: what its client launches next can "
+     "(`c:keep_to`)"},
     {"k.open_us", nullptr, "number",
      "predicted µs that its client launched at open gates since it last asked"},
     {"k.right_size", nullptr, "integer?", "as `kn.right_size`"},
@@ -120,8 +123,7 @@ constexpr Entry kClientDocs[] = {
      "\"device\": its launches wait on the GPU, where more important work stops them; \"thread\": "
      "its threads wait"},
     {"c.queued", nullptr, "integer", "1: its oldest held launch waits"},
-    {"c.inflight_us", nullptr, "number",
-     "predicted µs of what it has on the GPU"},
+    {"c.inflight_us", nullptr, "number", "predicted µs of what it has on the GPU"},
     {"c.gpu_us", nullptr, "number",
      "µs of GPU time that it has had; of n clients on the GPU each has 1/n"},
     {"c.launches", nullptr, "integer", "so far, whether it asked or not; take differences"},
@@ -136,6 +138,10 @@ constexpr Entry kClientDocs[] = {
      "what its launches carry, -5 (first) to 0; nil: the built-in's"},
     {"c.stopped_us", nullptr, "number", "µs in all that what ran of it was stopped"},
     {"c.stoppable", nullptr, "boolean", "that can be, and it can have a slice (time-sliced)"},
+    {"c.keep_to", "c:keep_to(sm [, for_us])", "",
+     "its launches run on so many SMs from the next one on, at open gates and leased, too; 0: on "
+     "all "
+     "that it has. With `for_us`, a second at most, for so long. Kernels with a size keep that"},
     {"c.stop", "c:stop(when)", "",
      "time-sliced: what runs of it is stopped in its middle while somebody above is at work; "
      "\"never\", \"long\": what outlasts a stop, or \"always\""},
@@ -163,9 +169,10 @@ constexpr Entry kGpuDocs[] = {
     {"g.busy", "g:busy(priority)", "boolean", "a client above has work outstanding"},
     {"g.idle_us", "g:idle_us(priority)", "number",
      "µs in all that those above have left to others; take differences"},
-    {"g.runs", "g:runs(priority)", "number, number, number, number",
+    {"g.runs", "g:runs(priority)", "number, number, number, number, number",
      "runs of those above that ended, µs that they took with the pauses before them, µs that the "
-     "same take alone, µs of pauses in either; take differences"},
+     "same take alone, µs of pauses in either, square roots of each of these pauses; take "
+     "differences"},
     {"g.slower_runs", "g:slower_runs(priority, times)", "number, number",
      "of these runs those that took longer than their client's `slowdown_p99_max`, and of how "
      "many. Without that promise they count by `times` what they take alone, rounded up to 1 %; "

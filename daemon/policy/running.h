@@ -23,8 +23,8 @@ struct Verdict {
 };
 inline constexpr Verdict kLease{"LEASE"}, kGate{"GATE"}, kRefuse{"REFUSE"}, kRun{"RUN"},
     kOpen{"OPEN"}, kIdle{"IDLE"}, kInserted{"INSERTED"};
-inline constexpr const Verdict* kVerdicts[] = {&kLease, &kGate, &kRefuse,
-                                               &kRun,   &kOpen, &kIdle, &kInserted};
+inline constexpr const Verdict* kVerdicts[] = {&kLease, &kGate, &kRefuse,  &kRun,
+                                               &kOpen,  &kIdle, &kInserted};
 
 struct QueueName {
   const char* interned;

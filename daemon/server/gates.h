@@ -2,9 +2,9 @@
 // thread waits.
 //
 // The core sees the oldest unit of each device as an ask, of a thread that no client has. Its grant
-// lets the tickets up to that one go; an allowance opens the gates, or closes them. So what holds for
-// asks holds for these: verdicts, starvation from the moment of becoming the oldest, time from the
-// grant. Loop thread only; what it is told comes from a hostile client.
+// lets the tickets up to that one go; an allowance opens the gates, or closes them. So what holds
+// for asks holds for these: verdicts, starvation from the moment of becoming the oldest, time from
+// the grant. Loop thread only; what it is told comes from a hostile client.
 //
 //   waiting ── ask, grant ──▶ let go ──▶ told to the core once it may have begun ──▶ over
 //      ▲                                  │ a graph with gates inside, and the gates are closed

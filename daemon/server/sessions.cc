@@ -34,7 +34,6 @@ const char* why_threads_wait(const AttachMessage& message, const Config& config,
                              const Identity& identity) {
   if (!config.gates) return "[daemon] gates is false";
   if (identity.terms.fail_closed) return "its rule has it fail closed";
-  if (!identity.sm_set.empty()) return "it keeps to some of the SMs";
   if (!message.streams_wait)
     return "its streams cannot wait: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
   return "";

@@ -8,6 +8,7 @@
 #include <deque>
 #include <vector>
 
+#include "ipc/sm_set.h"
 
 namespace heddle::sim {
 
@@ -18,6 +19,7 @@ struct AtGate {
   uint32_t kernel = 0;     // index into the client's
   double us = 0;           // alone
   double predicted_us = 0;
+  ipc::SmSet sm_set;
   uint64_t seq = 0;  // in its stream
   size_t record = 0;
   uint32_t unit = 0;

@@ -37,6 +37,7 @@ void VirtualMachine::stand_at_gate(size_t thread, const Launch& launch) {
   one.kernel = launch.kernel;
   one.us = launch.us;
   one.predicted_us = predict(k);
+  one.sm_set = set_of(c, k);
   one.seq = t.marked = ++t.seq;
   one.record = t.last_record;
   one.unit = c.gates.unit_of(thread, one.predicted_us, graph);
@@ -53,6 +54,7 @@ Event VirtualMachine::gate_event(EventKind kind, const AtGate& launch) const {
   e.launch.ask_seq = launch.unit;
   e.launch.admission = launch.in_thread ? core::Admission::kAsk : core::Admission::kGated;
   e.launch.may_follow = static_cast<uint16_t>(launch.pieces - 1);
+  e.launch.unmovable = !launch.in_thread && launch.sm_set.empty();
   return e;
 }
 
@@ -140,7 +142,7 @@ void VirtualMachine::begin(ClientState& c, AtGate launch) {
   const bool told = std::exchange(launch.asked, false);
   const Kernel& k = c.kernels[launch.kernel];
   to_gpu({launch.thread, launch.seq, launch.record, launch.predicted_us, 0, true, launch}, k,
-         launch.us / launch.pieces, c.launch_priority, set_of(c, k));
+         launch.us / launch.pieces, c.launch_priority, launch.sm_set);
   if (!told) feed(gate_event(EventKind::kPosted, launch));
 }
 
@@ -172,7 +174,7 @@ bool VirtualMachine::over_at_gate(const InFlight& f) {
     InFlight next = f;
     --next.at_gate.left;
     const Kernel& k = c.kernels[f.at_gate.kernel];
-    to_gpu(next, k, f.at_gate.us / f.at_gate.pieces, c.launch_priority, set_of(c, k));
+    to_gpu(next, k, f.at_gate.us / f.at_gate.pieces, c.launch_priority, f.at_gate.sm_set);
     return false;
   }
   --t.in_unit;

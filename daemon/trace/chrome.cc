@@ -103,14 +103,13 @@ class Chrome {
     const char* by = kDeciders[static_cast<size_t>(d.decider)];
     const uint64_t id = pid(d.device, d.client);
     if (d.kind == core::DecisionKind::kGrant) {
-      events_.push_back(
-          {{"ph", "i"},
-           {"s", "t"},
-           {"name", std::string("grant by ") + by},
-           {"pid", id},
-           {"tid", kDecisions},
-           {"ts", us(d.at)},
-           {"args", {{"ask", d.ask_seq}, {"thread", d.thread}}}});
+      events_.push_back({{"ph", "i"},
+                         {"s", "t"},
+                         {"name", std::string("grant by ") + by},
+                         {"pid", id},
+                         {"tid", kDecisions},
+                         {"ts", us(d.at)},
+                         {"args", {{"ask", d.ask_seq}, {"thread", d.thread}}}});
       return;
     }
     if (d.kind == core::DecisionKind::kStop) {

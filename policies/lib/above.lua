@@ -38,4 +38,5 @@ local function stops_with(k, when, inflight_us)
   return stops(k, when) and inflight_us <= k.client.inflight_us
 end
 
-return { top = top, gate = gate, goes_first = goes_first, STOP_US = STOP_US, stops = stops, stops_with = stops_with }
+return { top = top, gate = gate, goes_first = goes_first, STOP_US = STOP_US, stops = stops,
+         stops_with = stops_with }

@@ -23,7 +23,7 @@
 ---@field wait_us number # µs that it waits so far; in `stopping`: waited
 ---@field run_us number # in `stopping`: measured µs, 0 if it was not measured, or not on its SM set
 ---@field priority integer # its client's, 0 (first) to 9
----@field fenceable boolean # it can run on fewer SMs
+---@field fenceable boolean # it can run on fewer SMs; held on the device: what its client launches next can (`c:keep_to`)
 ---@field open_us number # predicted µs that its client launched at open gates since it last asked
 ---@field right_size integer? # as `kn.right_size`
 
@@ -93,6 +93,7 @@
 ---@field launch_priority fun(self: Client, n) # what its launches carry, -5 (first) to 0; nil: the built-in's
 ---@field stopped_us number # µs in all that what ran of it was stopped
 ---@field stoppable boolean # that can be, and it can have a slice (time-sliced)
+---@field keep_to fun(self: Client, sm [, for_us]) # its launches run on so many SMs from the next one on, at open gates and leased, too; 0: on all that it has. With `for_us`, a second at most, for so long. Kernels with a size keep that
 ---@field stop fun(self: Client, when) # time-sliced: what runs of it is stopped in its middle while somebody above is at work; "never", "long": what outlasts a stop, or "always"
 ---@field slice fun(self: Client, us) # time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
@@ -111,7 +112,7 @@
 ---@field gap_length_us fun(self: Gpu, priority): number # the same from the gap's start
 ---@field busy fun(self: Gpu, priority): boolean # a client above has work outstanding
 ---@field idle_us fun(self: Gpu, priority): number # µs in all that those above have left to others; take differences
----@field runs fun(self: Gpu, priority): number, number, number, number # runs of those above that ended, µs that they took with the pauses before them, µs that the same take alone, µs of pauses in either; take differences
+---@field runs fun(self: Gpu, priority): number, number, number, number, number # runs of those above that ended, µs that they took with the pauses before them, µs that the same take alone, µs of pauses in either, square roots of each of these pauses; take differences
 ---@field slower_runs fun(self: Gpu, priority, times): number, number # of these runs those that took longer than their client's `slowdown_p99_max`, and of how many. Without that promise they count by `times` what they take alone, rounded up to 1 %; by `math.huge` they do not. Take differences
 ---@field comparing fun(self: Gpu, priority): boolean # one of those above is to be left alone, so that its time alone is known
 ---@field clients fun(self: Gpu): fun(): Client # for `for c in g:clients() do`

@@ -8,6 +8,9 @@ local queue_most = 0.97   -- busier than that it has no queue of requests, but o
 local queue_us = 60000000 -- or it has a queue that is full, if it was less busy not so long ago,
 local known_us = 5000000  -- or is not known for long
 local queue_part = 0.2    -- of the promise at least: less could not be told from noise
+local even = 0.8          -- of pauses: the square of their mean root over their mean. 1: all are
+                          -- alike; 0.79: as of Poisson arrivals, if none had to wait
+local even_of = 16        -- corrections
 
 -- Follows the load of those above, who were idle so long of the `all_us` before `at_us`.
 local function follow_load(s, idle_us, all_us, at_us)
@@ -15,6 +18,14 @@ local function follow_load(s, idle_us, all_us, at_us)
   s.load = s.load + (1 - idle_us / all_us - s.load) * part
   if s.load < queue_most then s.queue_until_us = at_us + queue_us end
   s.queues = at_us < max(s.queue_until_us, s.first_us + known_us)
+end
+
+-- Follows the pauses of those above: so many, and their sums. Where all are short and alike each
+-- request follows the one before it, or they come at a steady pace: none waits for another.
+local function follow_pauses(s, count, pauses_us, roots, alone_us)
+  if count <= 0 or pauses_us <= 0 then return end
+  local alike = 2 * pauses_us < alone_us and roots * roots / (count * pauses_us) or 0
+  s.alike = s.alike + (alike - s.alike) / even_of
 end
 
 -- Of one client whose runs take so long alone.
@@ -39,10 +50,10 @@ local function allowed(g, q, alone_us, s, default, first)
     tail = tail or c.priority < q and c.slowdown_p99_max > 0
   end
   if strictest == math.huge then strictest = default end
-  if not s.queues then return strictest, strictest, tail end
+  if not s.queues or s.alike > even then return strictest, strictest, tail end
   local load = min(s.load, queue_most)
   local queued = first and 2 / (2 - load) or 1 + load / ((1 - load) * (2 - load))
   return strictest * max(queue_part, 1 / queued), strictest, tail
 end
 
-return { follow_load = follow_load, allowed = allowed }
+return { follow_load = follow_load, follow_pauses = follow_pauses, allowed = allowed }

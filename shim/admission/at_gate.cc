@@ -72,15 +72,15 @@ void await_release(Inside& in, int device) {
   }
 }
 
-// Where the daemon has nothing to choose but when, and the driver nothing to load first.
+// Where the driver has nothing to load first, and the stream can wait. Before a detour to an SM set
+// it waits in the application's stream.
 bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
   wanted_ = wanted(gates, stream_->device);
   if ((wanted_ & ipc::kKernelsAsk) != 0 && !is_long_graph()) return false;
   if (!gates.on_gpu || gates.left.load(std::memory_order_relaxed) || launch.cooperative ||
-      !sm_set_.empty() || special_.size.get() != 0 || (graph_ && special_.raised) ||
-      kernel_.index >= ipc::kKernels || !stream_->markable.load(std::memory_order_relaxed) ||
-      stream_->detoured.load(std::memory_order_relaxed) || (graph_ && shares_events())) {
+      (graph_ && special_.raised) || kernel_.index >= ipc::kKernels ||
+      !stream_->markable.load(std::memory_order_relaxed) || (graph_ && shares_events())) {
     return false;
   }
   const ipc::KernelHint& hint = in_.hints(stream_->device).kernels[kernel_.index];

@@ -250,7 +250,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   if (seq_ == 0) take_number();
   place(launch);
   ipc::RecordFields fields = record(admission);
-  if ((sm_set_.bits() | special_.size.get()) != 0) [[unlikely]]
+  if ((sm_set_.bits() | special_.size.get() | uint32_t{gated_}) != 0) [[unlikely]]
     fields.unmovable = !is_placed();
   if (admission == Admission::LEASE && leased_) {
     tell_launch(in_, before_, fields);
@@ -259,7 +259,6 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (gated_) [[unlikely]] {
     fields.may_follow = twin_.gates;
-    fields.unmovable = true;
     in_.count(Admission::ASK);
     return post_gated(fields);
   }

@@ -8,7 +8,7 @@
 namespace heddle::shim {
 
 // A graph is where its executable was put: another one goes in its place. With gates inside it has
-// no other place and priority; who may be held some day has that one made ahead of need.
+// no other priority; who may be held some day has that one made ahead of need.
 void Turn::choose_twin(const Launch& launch) {
   if (quiet_ || stands_inside_) return;
   const auto exec = static_cast<CUgraphExec>(launch.handle);
@@ -50,7 +50,7 @@ bool Turn::is_long_graph() const { return graph_ && predicted_us_ > ipc::kGatesI
 
 TwinPlace Turn::gates_inside() const {
   const auto page = static_cast<uint32_t>(in_.session().gates - gate_books) + 1;
-  return {.page = page, .span_us = predicted_us_};
+  return {.set = sm_set_, .page = page, .span_us = predicted_us_};
 }
 
 }  // namespace heddle::shim

@@ -14,7 +14,8 @@ import threading
 import setting
 import stage
 
-# Lets the oldest launch go two times of three, whoever's it is.
+# Lets the oldest launch go two times of three, whoever's it is, and puts its client on other SMs
+# all the time.
 COIN = """
 local asked = 0
 return policy {
@@ -24,8 +25,9 @@ return policy {
     dispatch = function()
       asked = asked + 1
       local k = queue.peek("held")
-      if k and asked % 3 ~= 0 then return RUN, k end
-      return IDLE, "tails"
+      if not k or asked % 3 == 0 then return IDLE, "tails" end
+      if asked % 7 == 0 then k.client:keep_to(asked % 2 * 64) end
+      return asked % 5 == 0 and OPEN or RUN, k
     end,
   },
 }

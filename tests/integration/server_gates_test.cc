@@ -141,13 +141,11 @@ TEST_F(Gates, PsSaysThatThePolicyChoosesPerLaunch) {
   EXPECT_EQ(client_->gates().wanted[0] & ipc::kKernelsAsk, ipc::kKernelsAsk);
 }
 
-TEST_F(Gates, AClientThatKeepsToSomeSmsWaitsInItsThreads) {
+TEST_F(Gates, AClientThatKeepsToSomeSmsIsHeldOnTheDevice) {
   begin();
   FakeClient on_set(config_.socket, {.sms = "25%", .gates = true});
   ASSERT_TRUE(eventually([&] { return ps().size() == 2; }));
-  EXPECT_EQ(ps().at(1)["held"], "thread");
-  EXPECT_EQ(ps().at(1)["threads_wait_because"], "it keeps to some of the SMs");
-  EXPECT_EQ(on_set.attached().flags, 0u);
+  EXPECT_EQ(ps().at(1)["held"], "device");
 }
 
 // A thread waits among gates: the tickets are one order, and it hears when its own goes.

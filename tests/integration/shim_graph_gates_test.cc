@@ -232,11 +232,23 @@ TEST_F(ShimGraphGates, ALeasedGraphRunsThrough) {
   EXPECT_TRUE(soon([&] { return ran(10); }));
 }
 
-TEST_F(ShimGraphGates, AGraphOfAnotherSizeAsks) {
+TEST_F(ShimGraphGates, AGraphOfAnotherSizeStandsThere) {
   make(5);
   run_gated();
   for (int i = 0; i < 8; ++i) {
     daemon_.control().hints[0].kernels[i].special = ipc::pack_special({.size = ipc::GroupCount(2)});
+  }
+  const auto told = run();
+  EXPECT_EQ(told.admission, Admission::GATED);
+  EXPECT_TRUE(told.unmovable) << "its process has no SM sets";
+}
+
+TEST_F(ShimGraphGates, AGraphOfAnotherPriorityAsks) {
+  make(5);
+  run_gated();
+  for (int i = 0; i < 8; ++i) {
+    daemon_.control().hints[0].kernels[i].special =
+        ipc::pack_special({.raised = true, .launch_priority = -2});
   }
   EXPECT_EQ(run().admission, Admission::ASK);
 }

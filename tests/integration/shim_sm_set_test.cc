@@ -51,6 +51,28 @@ TEST_F(ShimSmSet, SaysHowTheDeviceSplitsAndWhatItWasAskedFor) {
   EXPECT_EQ(daemon_.groups, (std::vector<uint16_t>{8, 8, 8}));
 }
 
+TEST_F(ShimSmSet, AHeldLaunchStandsAtItsGateBeforeTheDetour) {
+  daemon_.has_gates = true;
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().windows[0].sm_set = kSet;
+  app("retain");
+  expect_asks(app, "launch 64");  // nothing is known of the kernel
+  predict(10);
+  app("set fake_noting 1");
+  daemon_.records();
+  const std::string lane = lane_of(app);
+  ASSERT_NE(lane, "");
+  app("launch 64");
+  EXPECT_EQ(app("ops"), detour(lane, "64")) << "the rest of the unit needs no gate";
+  const auto seen = records(wire::Kind::KERNEL);
+  ASSERT_EQ(seen.size(), 2u);
+  for (const auto& record : seen) {
+    EXPECT_EQ(record.admission, wire::Admission::GATED);
+    EXPECT_FALSE(record.unmovable);
+  }
+}
+
 TEST_F(ShimSmSet, ALaunchIsTiedToItsStreamOnBothSides) {
   OnSet app(*this);
   const std::string lane = lane_of(app);

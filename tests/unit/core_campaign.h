@@ -59,8 +59,8 @@ class Campaign {
     uint32_t ticket = 0;          // the newest,
     bool asking = false;          // which the core did not let go
     bool at_gate = false;
-    uint16_t thread = 0;   // whose it is,
-    uint32_t kernel = 0;   // and of what
+    uint16_t thread = 0;  // whose it is,
+    uint32_t kernel = 0;  // and of what
   };
   struct Client {
     ClientId id = 0;

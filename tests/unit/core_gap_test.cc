@@ -108,6 +108,44 @@ TEST_F(GapTest, NoLaunchHasAnSmSetWhereNobodySaidHowTheDeviceSplits) {
   EXPECT_EQ(core_->stats().off_set, 1u);
 }
 
+// What stands at gates has its place as it is posted, whatever its grant says.
+TEST_F(GapTest, AClientIsKeptToSomeSmsAtGatesToo) {
+  struct : Giving {
+    HookResult tick(Gpu& g) override { return g.keep_to(2, sms, for_us), HookResult::kDecided; }
+    bool hears_tick() const override { return true; }
+    SmCount sms;
+    double for_us = 0;
+  } keeping;
+  begin();
+  use(&keeping);
+  keeping.verdict.sm = SmCount(64);
+  const auto set_at = [&](bool unmovable) {
+    Event e = launch(EventKind::kAsked, 2, Admission::kGated);
+    e.launch.ask_seq = 7;
+    e.launch.unmovable = unmovable;
+    step(e);
+    EXPECT_TRUE(keeping.asked.movable) << "what follows it";
+    return grants_.back().sm_set.bits();
+  };
+  const auto kept = [&](uint32_t sms, double for_us) {
+    keeping.sms = SmCount(sms);
+    keeping.for_us = for_us;
+    tick(1'000 * kUs);
+    return allowance_[2].sm_set.bits();
+  };
+  EXPECT_EQ(set_at(true), 0u);
+  EXPECT_EQ(kept(24, 0), 0xe000u);
+  EXPECT_EQ(set_at(false), 0xe000u);
+  EXPECT_EQ(core_->stats().on_set, 1u);
+  EXPECT_EQ(set_at(true), 0u) << "it was posted before";
+  EXPECT_EQ(kept(0, 0), 0u);
+  EXPECT_EQ(kept(24, 1'500), 0xe000u);
+  EXPECT_LE(core_->next_deadline(), now_ + 1'500 * kUs);
+  keeping.sms = {};
+  use(nullptr);
+  EXPECT_EQ(allowance_[2].sm_set.bits(), 0u) << "it was that policy's";
+}
+
 TEST_F(GapTest, KernelsAndGraphsHaveSmSetsUnlessTheyCannotMove) {
   begin();
   policy_.verdict.sm = SmCount(24);

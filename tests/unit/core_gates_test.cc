@@ -1,5 +1,7 @@
 // Clients whose launches stand at gates on the GPU: what lets them go, what stops them, and what is
 // known of them.
+#include <functional>
+
 #include "tests/unit/core_gap_fixture.h"
 
 namespace heddle::core {
@@ -7,6 +9,13 @@ namespace {
 
 constexpr uint16_t kGate = kTicketThreads;
 constexpr uint16_t kInside = 24;  // gates, of a graph of 5 ms
+
+struct Ordering : Giving {
+  explicit Ordering(std::function<void(Gpu&)> what) : order(std::move(what)) {}
+  HookResult tick(Gpu& g) override { return order(g), HookResult::kDecided; }
+  bool hears_tick() const override { return true; }
+  std::function<void(Gpu&)> order;
+};
 
 // Client 1 (Q0) is active and has nothing on the device; client 2 (Q9) has gates.
 class GatesTest : public CoreTest {
@@ -261,13 +270,7 @@ TEST_F(GatesTest, WhoAsksIsToldWithWhatWentAtOpenGatesBefore) {
 }
 
 TEST_F(GatesTest, APolicyThatGatesAClientClosesWhatAGrantOpened) {
-  struct : Giving {
-    HookResult tick(Gpu& g) override {
-      g.set_allowance(2, Allowance::kGated, 0);
-      return HookResult::kDecided;
-    }
-    bool hears_tick() const override { return true; }
-  } gating;
+  Ordering gating([](Gpu& g) { g.set_allowance(2, Allowance::kGated, 0); });
   begin();
   ask_at_gate(2, 1);
   ASSERT_EQ(allowed(2), Allowance::kOpen);

@@ -276,8 +276,9 @@ void print(std::ostream& out, const Decision& d) {
   constexpr const char* kNames[] = {"grant", "allowance", "hint"};
   out << d.at << " device " << int{d.device} << ' ' << kNames[static_cast<size_t>(d.kind)]
       << " client " << d.client << " thread " << d.thread << " ask " << d.ask_seq << " decider "
-      << static_cast<int>(d.decider) << " allowed " << static_cast<int>(d.allowed) << " set " << d.sm_set.bits() << " kernel " << d.kernel << " predicted "
-      << d.predicted_us << " size " << d.size.get() << '\n';
+      << static_cast<int>(d.decider) << " allowed " << static_cast<int>(d.allowed) << " set "
+      << d.sm_set.bits() << " kernel " << d.kernel << " predicted " << d.predicted_us << " size "
+      << d.size.get() << '\n';
 }
 
 // The decisions of the first part that is not what it was; those before are, but for one in 16.

@@ -346,11 +346,10 @@ TEST(Shadow, ChangesNoDecisionWhateverTheCandidateDoes) {
     ASSERT_EQ(without.size(), with.size()) << "seed " << seed;
     ASSERT_GT(with.size(), 500u);
     for (size_t i = 0; i < with.size(); ++i) {
-      ASSERT_EQ(
-          std::tuple(without[i].kind, without[i].at, without[i].client, without[i].ask_seq,
-                     without[i].allowed, without[i].decider, without[i].launch_priority),
-          std::tuple(with[i].kind, with[i].at, with[i].client, with[i].ask_seq, with[i].allowed,
-                     with[i].decider, with[i].launch_priority))
+      ASSERT_EQ(std::tuple(without[i].kind, without[i].at, without[i].client, without[i].ask_seq,
+                           without[i].allowed, without[i].decider, without[i].launch_priority),
+                std::tuple(with[i].kind, with[i].at, with[i].client, with[i].ask_seq,
+                           with[i].allowed, with[i].decider, with[i].launch_priority))
           << "seed " << seed << ", decision " << i;
     }
   }

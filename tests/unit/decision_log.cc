@@ -12,25 +12,14 @@ void DecisionLog::tell(std::string_view text) {
 }
 
 void DecisionLog::decision(const Decision& d) {
-  for (const uint64_t value : {uint64_t{static_cast<uint16_t>(d.kind)},
-                               uint64_t{d.device},
-                               uint64_t{static_cast<uint8_t>(d.decider)},
-                               static_cast<uint64_t>(d.at),
-                               d.client,
-                               uint64_t{d.ask_seq},
-                               uint64_t{d.thread},
-                               uint64_t{static_cast<uint8_t>(d.launch_priority)},
-                               uint64_t{d.managed},
-                               uint64_t{d.sm_set.bits()},
-                               static_cast<uint64_t>(d.allowed),
-                               uint64_t{d.kernel},
-                               uint64_t{std::bit_cast<uint32_t>(d.predicted_us)},
-                               uint64_t{d.measure},
-                               uint64_t{d.size.get()},
-                               uint64_t{d.raised},
-                               uint64_t{d.ring.anchor},
-                               uint64_t{d.ring.positions},
-                               uint64_t{d.sizes.bits()}}) {
+  for (const uint64_t value :
+       {uint64_t{static_cast<uint16_t>(d.kind)}, uint64_t{d.device},
+        uint64_t{static_cast<uint8_t>(d.decider)}, static_cast<uint64_t>(d.at), d.client,
+        uint64_t{d.ask_seq}, uint64_t{d.thread}, uint64_t{static_cast<uint8_t>(d.launch_priority)},
+        uint64_t{d.managed}, uint64_t{d.sm_set.bits()}, static_cast<uint64_t>(d.allowed),
+        uint64_t{d.kernel}, uint64_t{std::bit_cast<uint32_t>(d.predicted_us)}, uint64_t{d.measure},
+        uint64_t{d.size.get()}, uint64_t{d.raised}, uint64_t{d.ring.anchor},
+        uint64_t{d.ring.positions}, uint64_t{d.sizes.bits()}}) {
     tell(value);
   }
   hashes_.push_back(hash_);

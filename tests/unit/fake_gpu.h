@@ -77,6 +77,10 @@ class FakeGpu : public core::Gpu {
     cut_set = {id, allowed, for_us};
     return id <= 3;
   }
+  bool keep_to(core::ClientId id, core::SmCount sm, double for_us) override {
+    kept_to = {id, sm, for_us};
+    return id <= 3;
+  }
   bool set_stop(core::ClientId id, core::StopWhen when) override {
     stop_set = {id, when};
     return id <= 3;
@@ -108,6 +112,7 @@ class FakeGpu : public core::Gpu {
   std::vector<std::multimap<double, LaunchId>> queues;
   std::tuple<core::ClientId, core::Allowance, double> cut_set;
   std::pair<core::ClientId, int> launch_priority_set;
+  std::tuple<core::ClientId, core::SmCount, double> kept_to;
   std::pair<core::ClientId, core::StopWhen> stop_set;
   std::pair<core::ClientId, uint32_t> slice_set;
 };

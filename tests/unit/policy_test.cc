@@ -106,6 +106,17 @@ TEST_F(PolicyTest, APolicySaysWhoIsStoppedAndForHowLongEachHasTheGpu) {
   }
 }
 
+TEST_F(PolicyTest, APolicyKeepsAClientToSomeSms) {
+  load(with_hooks("client_init = function(c) c:keep_to(31.5, 500) end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 2).result, HookResult::kDefault);
+  EXPECT_EQ(gpu_.kept_to, std::tuple(core::ClientId{2}, core::SmCount(32), 500.0));
+  for (const char* order : {"keep_to()", "keep_to('x')", "keep_to(-1)", "keep_to(0/0)",
+                            "keep_to(1e5)", "keep_to(8, -1)", "keep_to(8, 2e6)"}) {
+    load(with_hooks("client_init = function(c) c:"s + order + " end"));
+    EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kFault) << order;
+  }
+}
+
 TEST_F(PolicyTest, BadVerdictsAreFaults) {
   for (const char* body :
        {"return 1", "return 'RUN'", "return {}", "return LEASE", "return RUN", "return RUN, 7",

@@ -68,7 +68,7 @@ struct Place {
   SmFamily family;       // its SM sets, as long as it is attached
   ipc::SmRing ring;      // and where they lie
   bool claimed = false;  // by its own word
-  SmSet cut_set{};       // its rule's, or cut by isolation
+  SmSet cut_set{};       // Places::standing_set
   bool sized = false;    // some kernel has a size, or a priority, of its own
 
   // The set of that many groups, the ring's first, within what the client is cut to.

@@ -46,9 +46,9 @@ struct AllowanceChoice {
 
 // What the last grant of a client that is gated lets go on behind its unit (Openings).
 struct Opening {
-  uint32_t unit = 0;      // its ticket
-  bool gates = false;     // they stand open: it is gated no more
-  double open_us = 0;     // predicted, of what went without a grant since a unit asked
+  uint32_t unit = 0;   // its ticket
+  bool gates = false;  // they stand open: it is gated no more
+  double open_us = 0;  // predicted, of what went without a grant since a unit asked
   // A graph with gates inside was let go. It is stopped for somebody more important, but not
   // before.
   bool graph = false;
@@ -58,10 +58,19 @@ struct Opening {
   bool any() const { return gates || graph; }
 };
 
+// Its launches run on so many SMs, until then; 0: on all that it has.
+struct KeptTo {
+  SmCount sm{};
+  TimeNs until = kNever;
+
+  SmCount at(TimeNs now) const { return now < until ? sm : SmCount(); }
+};
+
 struct Standing {
   // What the policy chose: forget_policy.
   AllowanceChoice choice;
   int launch_priority = kBuiltinPriority;
+  KeptTo kept_to;
   std::optional<StopWhen> stop_when;
   uint32_t slice_us = 0;  // ipc::StopOrder's
 
@@ -76,6 +85,7 @@ struct Standing {
     choice = {};
     allowance_sent &= launch_priority == kBuiltinPriority;
     launch_priority = kBuiltinPriority;
+    kept_to = {};
     stop_when.reset();
     slice_us = 0;
   }
