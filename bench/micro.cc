@@ -61,7 +61,7 @@ int micro(const MicroOptions& options) {
   Loop loop;
   const auto gpu = options.driver.empty() ? std::nullopt : find_gpu(loop);
   nlohmann::json document{{"date", today()},
-                          {"commit", commit(loop)},
+                          {"commit", commit()},
                           {"gpu", gpu ? gpu->name : "simulated"},
                           {"processors", std::thread::hardware_concurrency()},
                           {"driver", driver},

@@ -460,7 +460,7 @@ int run_scenario(const RunOptions& options) {
     return 0;
   }
   result.head()["sessions"].push_back(
-      new_session(loop, options, simulated ? "-" : gpu->driver, scenario.jobs.size()));
+      new_session(options, simulated ? "-" : gpu->driver, scenario.jobs.size()));
   if (!simulated) result.head()["sessions"].back()["stops"] = stops;
   Json missing = Json::array();
   for (const Missing& m : plan.missing) missing.push_back({{"row", m.row}, {"why", m.why}});

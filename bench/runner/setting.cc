@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "daemon/base/nearest.h"
+#include "daemon/base/version.h"
 #include "daemon/policy/files.h"
 #include "daemon/policy/lua_policy.h"
 
@@ -42,15 +43,12 @@ std::string today() {
   return text;
 }
 
-std::string commit(Loop& loop) {
+std::string commit() {
   if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;
-  try {
-    std::string text = run(
-        loop, {{"git", "-C", installed("bin"), "describe", "--always", "--dirty"}, {}, "", {}}, 20);
-    return text.substr(0, text.find('\n'));
-  } catch (const HostError&) {
-    return "unknown";
-  }
+  std::string text = version_text();
+  text = text.substr(text.find('+') + 1);  // git, its date, its time, and what it is
+  for (int i = 0; i < 2 && text != "unknown"; ++i) text = text.substr(text.find('.') + 1);
+  return text;
 }
 
 scenario::Scenario load(const ScenarioOptions& options) {
@@ -151,12 +149,12 @@ Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows)
           {"rows", names}};
 }
 
-Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs) {
+Json new_session(const RunOptions& options, const std::string& driver, size_t jobs) {
   utsname host{};
   uname(&host);
   const Placement placement = place(jobs);
   return {{"date", today()},
-          {"commit", commit(loop)},
+          {"commit", commit()},
           {"command", options.command},
           {"driver", driver},
           {"host", {{"cpus", std::thread::hardware_concurrency()}, {"kernel", host.release}}},

@@ -24,8 +24,8 @@ std::vector<Missing> leave_out_unknown(scenario::Scenario& s, const std::string&
 // In ISO 8601, in UTC.
 std::string today();
 
-// Of this tree: HEDDLE_COMMIT, or what git says of where it is installed.
-std::string commit(Loop& loop);
+// Of which this program was built; HEDDLE_COMMIT in the environment says another.
+std::string commit();
 
 // Lead and tail keep every job busy for the whole of the others' window.
 inline constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;
@@ -36,7 +36,7 @@ double blocks_s(const scenario::Scenario& scenario, const std::vector<Row>& rows
 Json plan_json(const scenario::Scenario& scenario, const std::vector<Row>& rows);
 
 // Date, commit, command, host: one for each time that a result was worked on.
-Json new_session(Loop& loop, const RunOptions& options, const std::string& driver, size_t jobs);
+Json new_session(const RunOptions& options, const std::string& driver, size_t jobs);
 
 // A folder that goes with the run, but for its logs, which `keep` gets unless that is empty. Its
 // name is short: sockets lie in it.
