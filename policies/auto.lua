@@ -41,7 +41,6 @@ for q = 0, 9 do
                pause_us = 0, work_us = 0, runs = 0, took_us = 0, alone_us = 0, pauses_us = 0,
                roots = 0, alike = 0,
                slow = 0, slow_of = 0, slower = huge,
-               kept_sm = 0, kept_us = -huge,  -- what is held on the device is kept to so many SMs
                worked_us = 0, seen = false }  -- at the last pause; whether they worked since then
 end
 
@@ -53,16 +52,6 @@ local function work_of(g, q)
     if c.priority >= q then us = us + c.work_us end
   end
   return us
-end
-
--- What is held on the device is put on SMs as it is posted: its clients are kept to few of them, as
--- long as they are let go there.
-local function keep_to(s, g, q, sm, at_us)
-  if sm == s.kept_sm and (sm == 0 or at_us - s.kept_us < long_us / 2) then return end
-  s.kept_sm, s.kept_us = sm, at_us
-  for c in g:clients() do
-    if c.priority >= q and c.held == "device" then c:keep_to(sm, sm > 0 and long_us or 0) end
-  end
 end
 
 -- What those above lost since the last correction, and what best effort got: corrects the ways.
@@ -125,10 +114,7 @@ return policy {
       ways.charge(state[k.priority].ways, k.open_us)
       return queue.insert("be", k, k.priority)
     end,
-    client_init = function(c, p)
-      c:stop(p.stop)
-      for q = 0, c.priority do state[q].kept_us = -huge end
-    end,
+    client_init = function(c, p) c:stop(p.stop) end,
     client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
 
     dispatch = function(g, p)
@@ -171,7 +157,7 @@ return policy {
       end
       local sm
       if where == FEW then sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us end
-      keep_to(s, g, q, sm or 0, at_us)
+      above.keep_to(k.client, sm or 0)
       if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
         return IDLE, "enough in flight"
       end

@@ -164,6 +164,12 @@ return policy {
       local alone = inflight <= 0 or lib.stops_with(k, p.stop, inflight)
       local most = alone and huge or quantum - inflight
       local left = g:gap_us(q) - g.switch_us - inflight
+      local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
+      -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
+      -- What is held on the device has its place: in a gap a graph has all of them.
+      local device = k.client.held == "device"
+      local apart = a.way == FENCE or k.kind == "graph" and not device
+      lib.keep_to(k.client, mps and apart and left < huge and few or 0)
       local busy = g:busy(q)
       if not busy and left < huge then
         a.offered_us = max(left, (a.offered_us or 0) * 0.99)
@@ -175,10 +181,7 @@ return policy {
         return us > stops_us and RUN or OPEN, fits, "fits"
       end
 
-      local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       local short = mps and k.predicted_us < short_us
-      -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
-      local apart = a.way == FENCE or k.kind == "graph"
       local fence = mps and few > 0 and apart and k.fenceable and not short
       local beside = mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end

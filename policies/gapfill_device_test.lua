@@ -21,7 +21,7 @@ end)
 -- The gate stops a unit, and no kernel within it.
 test("of long kernels that are held on the device a gap has those that fit", function(t)
   local s = t.sim { policy = "gapfill.lua", params = { slowdown_pct = 0, share_pct = 0,
-                                                       floor_pct = 0 } }
+                                                       floor_pct = 0, fence_sm = 0 } }
   s:client { name = "lc", priority = 0 }
   s:client { name = "held", priority = 9, gates = true }
   s:loop { client = "held", us = 700, blocks = 264, count = 8 }
@@ -34,4 +34,22 @@ test("of long kernels that are held on the device a gap has those that fit", fun
   local lc, held = s:stats("lc"), s:stats("held")
   t.below(lc.max_us, 800 + 100, "slowest iteration of lc")
   t.ok(held.gpu_us - before.gpu_us > 0.5 * 100000 * 2500 / 3300, "GPU time of held")
+end)
+
+test("what is held on the device goes to the fence beside small kernels", function(t)
+  local function best_effort(fence_sm)
+    local s = t.sim { policy = "gapfill.lua", mps = true, params = { fence_sm = fence_sm } }
+    s:client { name = "lc", priority = 0 }
+    s:client { name = "held", priority = 9, gates = true }
+    s:loop { client = "held", us = 300, blocks = 264, count = 8 }
+    s:run(30000)
+    s:loop { client = "lc", us = 200, launches = 10, gap_us = 20, blocks = 66 }
+    s:run(100000)
+    s:loop { client = "held", us = 300, blocks = 264, launches = 100 }
+    s:run(2000000)
+    local before = s:stats("held").launches
+    s:run(1000000)
+    return s:stats("held").launches - before
+  end
+  t.ok(best_effort(64) > 3 * best_effort(0), best_effort(64) .. " and " .. best_effort(0))
 end)

@@ -28,6 +28,25 @@ local function goes_first(k, g, inflight_us_max)
   return false
 end
 
+-- What is held on the device is put on SMs as it is posted: such a client is kept to so many from
+-- its next launch on, as long as it is let go there; 0: to none. In a long pause it has all again.
+local KEEP_US = 400000
+local kept = map.hash("kept", { key = "client", max = 4096 })
+local kept_us = map.hash("kept_us", { key = "client", max = 4096 })
+local function keep_to(c, sm)
+  if c.held ~= "device" or sm == 0 and not kept:get(c) then return end
+  local now = now_us()
+  if sm == 0 then
+    kept:erase(c)
+  elseif kept:get(c) == sm and now - kept_us:get(c) < KEEP_US / 2 then
+    return
+  else
+    kept:set(c, sm)
+    kept_us:set(c, now)
+  end
+  c:keep_to(sm, sm > 0 and KEEP_US or 0)
+end
+
 -- What those above wait at most where what runs can be stopped in its middle: until it stands, and
 -- until they have the GPU.
 local STOP_US = 500
@@ -38,5 +57,5 @@ local function stops_with(k, when, inflight_us)
   return stops(k, when) and inflight_us <= k.client.inflight_us
 end
 
-return { top = top, gate = gate, goes_first = goes_first, STOP_US = STOP_US, stops = stops,
-         stops_with = stops_with }
+return { top = top, gate = gate, goes_first = goes_first, keep_to = keep_to, STOP_US = STOP_US,
+         stops = stops, stops_with = stops_with }
