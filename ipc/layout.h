@@ -29,8 +29,8 @@ enum Sleep : uint32_t {
   kWakeOnAny = 2,  // ring for every record
 };
 
-// One per device.
-struct alignas(64) DeviceWindow {
+// Of the client on one device.
+struct alignas(64) DeviceTerms {
   std::atomic<uint32_t> leased;          // 1: launches have no tickets (ipc/gate.h)
   std::atomic<int32_t> launch_priority;  // CU_LAUNCH_ATTRIBUTE_PRIORITY of launches, 0: none
   std::atomic<uint32_t> sm_set;          // an SmSet, of all launches; empty: the whole device
@@ -49,7 +49,7 @@ struct alignas(64) DeviceWindow {
   std::atomic<uint32_t> memory_verdict;   // a MemoryVerdict
   std::atomic<uint32_t> stop;             // pack_stop (ipc/stop.h)
 };
-static_assert(sizeof(DeviceWindow) == 64, "later words lie in padding");
+static_assert(sizeof(DeviceTerms) == 64, "later words lie in padding");
 
 // How a MemoryNeed was answered.
 enum MemoryVerdict : uint32_t {
@@ -68,7 +68,7 @@ constexpr int sparse_priority(uint32_t word) { return static_cast<int8_t>(word &
 // slot_key() of the launch's ticket once that is let go; the fields before it are valid then, until
 // the thread's next ticket.
 struct alignas(64) GrantSlot {
-  std::atomic<uint32_t> sm_set;          // as DeviceWindow's
+  std::atomic<uint32_t> sm_set;          // as those of DeviceTerms
   std::atomic<int32_t> launch_priority;  // 0: none; kNoVerdict: nor is the set one
   std::atomic<uint32_t> granted;
   std::atomic<uint32_t> ring_tail;  // records of this thread that the daemon has taken
@@ -121,7 +121,7 @@ struct ControlMemory {
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   std::atomic<uint32_t> naps;                  // this nap's number; 0: of a daemon without any
   std::atomic<uint32_t> stop_order;            // ipc/stop.h
-  DeviceWindow windows[kDevices];
+  DeviceTerms devices[kDevices];
   GrantSlot grants[kThreads];
   DeviceHints hints[kDevices];  // by device
 };
@@ -179,7 +179,7 @@ inline constexpr uint32_t kStreamsWait = 2;
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<float>::is_always_lock_free);
 static_assert(sizeof(ClientMemory::Counters) == 3 * 64, "programs that run survive an upgrade");
-static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceWindow) == 64);
+static_assert(sizeof(GrantSlot) == 64 && sizeof(DeviceTerms) == 64);
 static_assert(kDevices <= kThreads && offsetof(ThreadBlock, ring) == 64);
 
 }  // namespace heddle::ipc

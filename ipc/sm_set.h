@@ -153,7 +153,7 @@ inline SmSet last_groups(GroupCount n, SmSet within, GroupCount count) {
   return set;
 }
 
-// Where the SM sets of one process lie on the ring of groups (DeviceWindow::ring).
+// Where the SM sets of one process lie on the ring of groups (DeviceTerms::ring).
 struct SmRing {
   uint8_t anchor = 0;     // a set of n groups is the last n; a: the n from group a - 1 on, around
   uint8_t positions = 1;  // each size is there so many times, spaced evenly from the anchor on

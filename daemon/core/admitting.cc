@@ -78,45 +78,45 @@ void Admitting::stood_at_gate(const Client& c, uint16_t gates_inside, double ran
 
 void Admitting::asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  if (c.asking.any()) {  // the oldest one alone asks
+  if (c.head.any()) {  // the oldest one alone asks
     ++now_.stats.rejected;
     return;
   }
   ++now_.stats.asked;
   progress_.touch(c, e.at);
-  const uint32_t slot = asks_.add(c, b, e.at);
-  starve_at_ = std::min(starve_at_, asks_[slot].wanted_since + starve_ns(now_.config));
+  const uint32_t slot = heads_.add(c, b, e.at);
+  starve_at_ = std::min(starve_at_, heads_[slot].wanted_since + starve_ns(now_.config));
   sizes_.ask_about(c, b.kernel);
-  asks_[slot].open_us = std::exchange(c.standing.opening.open_us, 0);
-  asks_.take_turn(slot);
+  heads_[slot].open_us = std::exchange(c.standing.opening.open_us, 0);
+  heads_.take_turn(slot);
   enqueue(slot);
   now_.dispatch_wanted = true;
 }
 
 void Admitting::withdrawn(Client& c, const LaunchBody& b) {
-  if (c.asking.any() && asks_[c.asking.slot].ask_seq == b.ask_seq) release(c.asking.slot);
+  if (c.head.any() && heads_[c.head.slot].ask_seq == b.ask_seq) release(c.head.slot);
 }
 
 void Admitting::forget(const Client& c) {
-  if (c.asking.any()) release(c.asking.slot);
+  if (c.head.any()) release(c.head.slot);
 }
 
 void Admitting::ask_again(const Client& c) {
-  if (!c.asking.any()) return;
-  take_back(c.asking.slot);
-  enqueue(c.asking.slot);
+  if (!c.head.any()) return;
+  take_back(c.head.slot);
+  enqueue(c.head.slot);
 }
 
 void Admitting::ask_again_all() {
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    asks_[slot].queue = -1;
-    if (asks_[slot].client != nullptr) enqueue(slot);
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    heads_[slot].queue = -1;
+    if (heads_[slot].client != nullptr) enqueue(slot);
   }
 }
 
 void Admitting::settle() {
   if (allowances_.due()) refresh_allowances();
-  if (asks_.count() > 0) {
+  if (heads_.count() > 0) {
     if (now_.clock >= withheld_until_) let_in();
     if (now_.clock >= starve_at_) starve();
     if (now_.dispatch_wanted || now_.clock >= retry_at_) dispatch();
@@ -130,22 +130,22 @@ void Admitting::reconsider() {
 }
 
 void Admitting::enqueue(uint32_t slot) {
-  const Client& c = *asks_[slot].client;
-  asks_.withhold(slot, ceilings_.holds(c));
-  if (asks_[slot].withheld) return look_again(c);
-  if (seat_.enqueue(slot)) grant(asks_.id_of(slot), Decider::kPolicy, {});
+  const Client& c = *heads_[slot].client;
+  heads_.withhold(slot, ceilings_.holds(c));
+  if (heads_[slot].withheld) return look_again(c);
+  if (seat_.enqueue(slot)) grant(heads_.id_of(slot), Decider::kPolicy, {});
 }
 
 void Admitting::take_back(uint32_t slot) {
-  Waiting& w = asks_[slot];
+  Head& w = heads_[slot];
   if (w.queue >= 0) w.open_us = 0;  // whoever placed it has counted that
-  seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
+  seat_.orders().queues().remove(heads_.id_of(slot), w.queue);
 }
 
 void Admitting::withhold(const Client& c) {
   if (c.wants()) {
-    take_back(c.asking.slot);
-    asks_.withhold(c.asking.slot, true);
+    take_back(c.head.slot);
+    heads_.withhold(c.head.slot, true);
   }
   look_again(c);
 }
@@ -156,8 +156,8 @@ void Admitting::look_again(const Client& c) {
 
 void Admitting::let_in() {
   withheld_until_ = kNever;
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    const Waiting& w = asks_[slot];
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    const Head& w = heads_[slot];
     if (w.client == nullptr || !w.withheld) continue;
     enqueue(slot);
     now_.dispatch_wanted |= !w.withheld;
@@ -165,17 +165,17 @@ void Admitting::let_in() {
 }
 
 void Admitting::release(uint32_t slot) {
-  Waiting& w = asks_[slot];
-  seat_.orders().queues().remove(asks_.id_of(slot), w.queue);
-  HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->asking.slot == slot && asks_.count() > 0);
+  Head& w = heads_[slot];
+  seat_.orders().queues().remove(heads_.id_of(slot), w.queue);
+  HEDDLE_CHECK_IN(now_, w.client != nullptr && w.client->head.slot == slot && heads_.count() > 0);
   if (trial_ != nullptr) trial_->forget(slot);
-  asks_.release(slot);
+  heads_.release(slot);
 }
 
 bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdict) {
-  const uint32_t slot = asks_.slot_of(id);
-  if (slot == kNoAsk) return false;
-  const Waiting w = asks_[slot];
+  const uint32_t slot = heads_.slot_of(id);
+  if (slot == kNoHead) return false;
+  const Head w = heads_[slot];
   if (w.withheld && decider == Decider::kPolicy) return false;  // it was taken back
   Client& c = *w.client;
   if (now_.clock > w.asked_at) {
@@ -202,7 +202,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   ++c.told.granted;
   ++now_.stats.granted;
   if (decider == Decider::kBuiltin) ++now_.stats.by_builtin;
-  asks_.served(w);
+  heads_.served(w);
   Work work;
   work.seq = w.stream_seq;
   work.posted_at = now_.clock;
@@ -227,12 +227,12 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
 }
 
 LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) const {
-  const auto turn = [](const Waiting& w) {
+  const auto turn = [](const Head& w) {
     return std::tuple(w.client->rule.priority, w.turn_us, w.arrival);
   };
-  uint32_t best = kNoAsk;
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    const Waiting& w = asks_[slot];
+  uint32_t best = kNoHead;
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    const Head& w = heads_[slot];
     if (w.client == nullptr || w.withheld || w.early || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
@@ -247,9 +247,9 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
                                  (!at_work || goes_ahead(*w.client, choice)) &&
                                  !equal_works(now_, roster_, *w.client));
     if (!fits) continue;
-    if (best == kNoAsk || turn(w) < turn(asks_[best])) best = slot;
+    if (best == kNoHead || turn(w) < turn(heads_[best])) best = slot;
   }
-  return best != kNoAsk ? asks_.id_of(best) : 0;
+  return best != kNoHead ? heads_.id_of(best) : 0;
 }
 
 // Behind what its client has on the GPU: while nobody above is active, as far as it is not too
@@ -268,12 +268,12 @@ void Admitting::refresh_allowances() {
 // One decision; false when there is nothing more to decide now.
 bool Admitting::dispatch_once() {
   if (now_.bypass) {
-    for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-      if (asks_[slot].client != nullptr) return grant(asks_.id_of(slot), Decider::kBypass, {});
+    for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+      if (heads_[slot].client != nullptr) return grant(heads_.id_of(slot), Decider::kBypass, {});
     }
     return false;
   }
-  if (asks_.wanting() == pauses_.kept_back()) {  // nobody waits for the policy
+  if (heads_.wanting() == pauses_.kept_back()) {  // nobody waits for the policy
     stalls_.idle(false);
     return false;
   }
@@ -305,8 +305,8 @@ bool Admitting::dispatch_once() {
 
 // What is on the device may wait for what stands at a gate. So that goes, whatever the policy says.
 void Admitting::free_stuck() {
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    const Waiting& w = asks_[slot];
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    const Head& w = heads_[slot];
     if (w.client == nullptr || !w.at_gate() || w.client->work.stands) continue;
     // What was let go behind it, in its stream, does not run before it.
     const Work* const oldest = w.client->work.outstanding.oldest();
@@ -316,7 +316,7 @@ void Admitting::free_stuck() {
     if (!first && !w.client->work.stuck_behind(w.stream, now_.clock)) continue;
     DispatchVerdict own;
     own.reason = Reasons::kStuck;
-    grant(asks_.id_of(slot), Decider::kBuiltin, own);
+    grant(heads_.id_of(slot), Decider::kBuiltin, own);
   }
 }
 
@@ -325,7 +325,7 @@ void Admitting::dispatch() {
   uint32_t decided = 0;
   const double soon_us = pauses_.keep_back();
   again_us_ = kRetryUs;
-  while (asks_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
+  while (heads_.count() > 0 && decided < now_.config.dispatch_max && dispatch_once()) ++decided;
   again_us_ = std::min(again_us_, std::max(soon_us, kRetryUsMin));
   retry_at_ = decided == now_.config.dispatch_max ? now_.clock : now_.clock + to_ns(again_us_);
   if (now_.allowances_dirty) refresh_allowances();
@@ -333,8 +333,8 @@ void Admitting::dispatch() {
 
 void Admitting::starve() {
   starve_at_ = kNever;
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    const Waiting& w = asks_[slot];
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    const Head& w = heads_[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
     if (w.client->work.stands) {  // its stop ends by that bound
       starve_at_ = std::min(starve_at_, now_.clock + to_ns(kRetryUs));
@@ -346,7 +346,7 @@ void Admitting::starve() {
     }
     ++now_.stats.starved;
     if (!w.withheld) stalls_.starved(w);
-    grant(asks_.id_of(slot), Decider::kStarvation, {});
+    grant(heads_.id_of(slot), Decider::kStarvation, {});
   }
 }
 

@@ -20,7 +20,7 @@ class Admitting {
             KernelSizes& sizes, Progress& progress, Allowances& allowances, Openings& openings)
       : now_(scene.now),
         roster_(scene.roster),
-        asks_(scene.asks),
+        heads_(scene.heads),
         places_(scene.places),
         ceilings_(scene.ceilings),
         pauses_(scene),
@@ -47,7 +47,7 @@ class Admitting {
   void settle();
   void reconsider();  // the same, whatever was said
   TimeNs deadline() const {
-    return asks_.count() > 0 ? std::min(retry_at_, withheld_until_) : kNever;
+    return heads_.count() > 0 ? std::min(retry_at_, withheld_until_) : kNever;
   }
 
   // The built-in's choice: the most important client that nobody above holds up; equals by turns,
@@ -76,7 +76,7 @@ class Admitting {
 
   Situation& now_;
   const Roster& roster_;
-  Asks& asks_;
+  Heads& heads_;
   Places& places_;
   const Ceilings& ceilings_;
   Pauses pauses_;

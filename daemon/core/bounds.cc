@@ -87,7 +87,7 @@ void Bounds::gap_ended(Client& c, TimeNs at) {
 void Bounds::work_done(const Client& c, const Work& work, TimeNs at, float measured_us,
                        TimeNs done_before) {
   if (now_.config.mps && !work.sm_set.empty()) return;
-  TimeNs looks_since = c.asking.any() ? c.asking.since : kNever;
+  TimeNs looks_since = c.head.any() ? c.head.since : kNever;
   if (c.work.waiting_since != 0) looks_since = std::min(looks_since, c.work.waiting_since);
   for (Client* above : roster_.above(c.rule.priority)) {
     EndedGap& gap = above->bound.last;

@@ -5,7 +5,7 @@
 namespace heddle::core {
 
 Candidate::Launch Candidate::launch_in(uint32_t slot) const {
-  const bool known = slot < launches_.size() && launches_[slot].id == asks_.id_of(slot);
+  const bool known = slot < launches_.size() && launches_[slot].id == heads_.id_of(slot);
   return known ? launches_[slot] : Launch{};
 }
 
@@ -18,9 +18,9 @@ bool Candidate::holds_any() const {
 
 void Candidate::meet(uint32_t slot) {
   if (slot >= launches_.size()) launches_.resize(slot + 1);
-  if (launches_[slot].id == asks_.id_of(slot)) return;
+  if (launches_[slot].id == heads_.id_of(slot)) return;
   forget(slot);
-  launches_[slot].id = asks_.id_of(slot);
+  launches_[slot].id = heads_.id_of(slot);
 }
 
 bool Candidate::holds(uint32_t slot) const {
@@ -40,7 +40,7 @@ double Candidate::in_flight_us(const Client* of) const {
   for (uint32_t slot = 0; slot < launches_.size(); ++slot) {
     const Launch& launch = launches_[slot];
     if (launch.id == 0 || launch.let_go < 0) continue;
-    if (of != nullptr && asks_[slot].client != of) continue;
+    if (of != nullptr && heads_[slot].client != of) continue;
     us += std::max(0.0, launch.predicted_us - to_us(now_.clock - launch.let_go));
   }
   return us;
@@ -61,7 +61,7 @@ void Candidate::let_go(uint32_t slot) {
   Launch& launch = launches_[slot];
   queues_.remove(launch.id, launch.queue);
   launch.let_go = now_.clock;
-  launch.predicted_us = asks_[slot].predicted_us();
+  launch.predicted_us = heads_[slot].predicted_us();
 }
 
 GpuView Candidate::gpu() const {
@@ -79,9 +79,9 @@ bool Candidate::client(ClientId id, ClientView& view) const {
 }
 
 bool Candidate::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = asks_.slot_of(id);
-  if (slot == kNoAsk || !holds(slot)) return false;
-  const Waiting& w = asks_[slot];
+  const uint32_t slot = heads_.slot_of(id);
+  if (slot == kNoHead || !holds(slot)) return false;
+  const Head& w = heads_[slot];
   return queues_.insert(queue, launches_[slot].queue, id, key, w.turn_us, w.arrival,
                         w.predicted_us());
 }

@@ -2,7 +2,7 @@
 // channel beside others.
 //
 // A client with a ceiling asks for each launch while another is active. Its launches meet the
-// policy once it owes nothing; until then they wait here (Waiting::withheld).
+// policy once it owes nothing; until then they wait here (Head::withheld).
 #pragma once
 
 #include "daemon/core/promises.h"

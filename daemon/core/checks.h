@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/situation.h"
@@ -11,7 +11,7 @@
 namespace heddle::core {
 
 // `queues`: of the policy in force.
-void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, const Asks& asks,
+void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, const Heads& heads,
            std::span<const Queue> queues);
 
 }  // namespace heddle::core

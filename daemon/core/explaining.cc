@@ -41,18 +41,18 @@ void Explaining::held(const Saw& saw, uint32_t generation, uint16_t reason, bool
            saw,
            generation,
            reason,
-           static_cast<uint16_t>(std::min<size_t>(asks_.count(), UINT16_MAX)),
+           static_cast<uint16_t>(std::min<size_t>(heads_.count(), UINT16_MAX)),
            by_policy};
 }
 
-void Explaining::granted(Client& c, const Waiting& w, Decider decider, uint16_t reason) const {
+void Explaining::granted(Client& c, const Head& w, Decider decider, uint16_t reason) const {
   const Held held = held_.at >= w.asked_at ? held_ : Held{};
   c.told.past_waits.add({w.asked_at, now_.clock, held, w.kernel, reason, decider, w.queue >= 0,
                          w.was_withheld, w.was_early});
 }
 
 // Of one that the built-in serves: pick_builtin's conditions, in words.
-std::string Explaining::why_builtin(const Waiting& w) const {
+std::string Explaining::why_builtin(const Head& w) const {
   const Client& c = *w.client;
   if (const auto channel = c.ceiling.spent(); w.withheld && channel) {
     return "its client has used all that its rule allows of " +
@@ -77,8 +77,8 @@ HeldTold Explaining::tell(const Held& what) const {
 Explanation Explaining::of(const Client& c, std::span<const Queue> queues,
                            uint32_t generation) const {
   Explanation all{true, generation, c.told.granted, c.told.past_waits.count(), {}, {}};
-  if (c.asking.any()) {
-    const Waiting& w = asks_[c.asking.slot];
+  if (c.head.any()) {
+    const Head& w = heads_[c.head.slot];
     WaitTold one;
     one.kernel = kernel_name(c, w.kernel);
     one.waited_us = to_us(now_.clock - w.asked_at);

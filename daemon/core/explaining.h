@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/queues.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/situation.h"
@@ -13,8 +13,8 @@ namespace heddle::core {
 
 class Explaining {
  public:
-  Explaining(const Situation& now, const Roster& roster, const Asks& asks)
-      : now_(now), roster_(roster), asks_(asks) {}
+  Explaining(const Situation& now, const Roster& roster, const Heads& heads)
+      : now_(now), roster_(roster), heads_(heads) {}
 
   // Of a verdict of the policy (nullptr: the built-in), by a number that outlives it.
   uint16_t reason(const Policy* policy, uint16_t own);
@@ -22,18 +22,18 @@ class Explaining {
   // Nothing that waits may go: the policy said IDLE for that reason, or the built-in found nothing.
   void held(const Saw& saw, uint32_t generation, uint16_t reason, bool by_policy);
   // The launch waited, and is let go.
-  void granted(Client& client, const Waiting& ask, Decider decider, uint16_t reason) const;
+  void granted(Client& client, const Head& ask, Decider decider, uint16_t reason) const;
 
   // `queues`, `generation`: of the policy that there is.
   Explanation of(const Client& client, std::span<const Queue> queues, uint32_t generation) const;
 
  private:
-  std::string why_builtin(const Waiting& ask) const;
+  std::string why_builtin(const Head& ask) const;
   HeldTold tell(const Held& what) const;
 
   const Situation& now_;
   const Roster& roster_;
-  const Asks& asks_;
+  const Heads& heads_;
   Reasons reasons_;
   Held held_;
 };

@@ -13,13 +13,13 @@ constexpr double kPieceUsMin = 50;
 }  // namespace
 
 bool Openings::may_open(const Client& c) {
-  return !roster_.busy(c.rule.priority, now_.clock) && !asks_.before(c) && !ceilings_.limits(c) &&
+  return !roster_.busy(c.rule.priority, now_.clock) && !heads_.before(c) && !ceilings_.limits(c) &&
          promises_.afford(c, kUnknownKernel, ipc::kGateUnitUs, {}).fits;
 }
 
 // A graph goes for a piece at least, and asks again behind it if it goes beside somebody more
 // important.
-void Openings::granted(Client& c, const Waiting& unit, bool open, bool whole) {
+void Openings::granted(Client& c, const Head& unit, bool open, bool whole) {
   Opening& opening = c.standing.opening;
   opening.unit = unit.ask_seq;
   opening.graph = unit.gate.inside > 0 && !whole;

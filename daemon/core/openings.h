@@ -7,7 +7,7 @@
 #pragma once
 
 #include "daemon/core/allowances.h"
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 
 namespace heddle::core {
 
@@ -16,14 +16,14 @@ class Openings {
   Openings(const Scene& scene, Allowances& allowances)
       : now_(scene.now),
         roster_(scene.roster),
-        asks_(scene.asks),
+        heads_(scene.heads),
         promises_(scene.promises),
         ceilings_(scene.ceilings),
         allowances_(allowances) {}
 
   // A unit that stood at a gate was granted. A graph that goes `whole` is not stopped inside any
   // more.
-  void granted(Client& client, const Waiting& unit, bool open, bool whole);
+  void granted(Client& client, const Head& unit, bool open, bool whole);
   // Of those that may not go on.
   void close();
   // When a graph that was let go for a piece may have to stop.
@@ -35,7 +35,7 @@ class Openings {
 
   Situation& now_;
   const Roster& roster_;
-  const Asks& asks_;
+  const Heads& heads_;
   Promises& promises_;
   const Ceilings& ceilings_;
   Allowances& allowances_;

@@ -3,9 +3,9 @@
 namespace heddle::core {
 
 bool Orders::queue_insert(QueueId queue, LaunchId id, double key) {
-  const uint32_t slot = asks_.slot_of(id);
-  if (slot == kNoAsk) return false;
-  Waiting& w = asks_[slot];
+  const uint32_t slot = heads_.slot_of(id);
+  if (slot == kNoHead) return false;
+  Head& w = heads_[slot];
   return queues_.insert(queue, w.queue, id, key, w.turn_us, w.arrival, w.predicted_us());
 }
 

@@ -22,7 +22,7 @@ constexpr uint32_t kAheadStreams = 8;
 double Pauses::keep_back() {
   double soon_us = kUnlimitedUs;
   kept_back_ = 0;
-  for (Waiting& w : asks_.all()) {
+  for (Head& w : heads_.all()) {
     if (w.client == nullptr) continue;
     const double us = early_us(w);
     w.early = us > 0;
@@ -35,7 +35,7 @@ double Pauses::keep_back() {
 }
 
 // Until some of that is seen to be over.
-bool Pauses::is_far_ahead(const Waiting& w) const {
+bool Pauses::is_far_ahead(const Head& w) const {
   const Client& c = *w.client;
   const Outstanding& there = c.work.outstanding;
   if (there.empty() || roster_.highest_active() < c.rule.priority) return false;
@@ -44,7 +44,7 @@ bool Pauses::is_far_ahead(const Waiting& w) const {
   return c.remaining_us(now_.clock) > kAheadUs;
 }
 
-double Pauses::early_us(const Waiting& w) const {
+double Pauses::early_us(const Head& w) const {
   // Until it goes on, and until those go that its stream has before it.
   if (w.client->work.stands) return kUnlimitedUs;
   if (!w.at_gate()) return is_far_ahead(w) ? kUnlimitedUs : 0;

@@ -70,7 +70,7 @@ SmSet Places::standing_set(const Client& c) const {
 }
 
 // That which a launch would get that asks for `sm` SMs, wherever it is placed.
-SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
+SmSet Places::peek(const Client& c, const Head& w, SmCount sm) const {
   if (!w.movable()) return w.gate.sm_set;
   const GroupCount size = c.place.size_for(sm);
   if (size.get() == 0) return c.place.cut_set;
@@ -78,7 +78,7 @@ SmSet Places::peek(const Client& c, const Waiting& w, SmCount sm) const {
 }
 
 // The set of a launch that asks; empty if the policy named no size, or none that it can have.
-SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
+SmSet Places::place(const Client& c, const Head& w, SmCount sm) {
   if (w.at_gate()) {
     now_.stats.on_set += !w.gate.sm_set.empty() && w.gate.sm_set != c.place.sm_set ? 1 : 0;
     return w.gate.sm_set;
@@ -99,7 +99,7 @@ SmSet Places::place(const Client& c, const Waiting& w, SmCount sm) {
   return overlapped(others, set) <= c.place.family.overlap ? set : live_set(c, others, size);
 }
 
-SmCount Places::free(const Client& c, const Waiting& w, SmCount sm) const {
+SmCount Places::free(const Client& c, const Head& w, SmCount sm) const {
   if (c.place.groups.count.get() == 0) {  // it has no sets: its launches are everywhere
     const auto works = [&](const Client* o) { return o != &c && !o->work.outstanding.empty(); };
     const auto& active = roster_.active();

@@ -2,7 +2,7 @@
 // section 4.3). placement.h has the pure functions.
 #pragma once
 
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/situation.h"
 
@@ -19,12 +19,12 @@ class Places {
   SmSet standing_set(const Client& client) const;
   // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
   // it can have.
-  SmSet place(const Client& client, const Waiting& ask, SmCount sm);
+  SmSet place(const Client& client, const Head& ask, SmCount sm);
   // Of a family of live placement: the SMs of the set that it would get, if no more groups of it
   // have work of other clients than the family allows; else 0.
-  SmCount free(const Client& client, const Waiting& ask, SmCount sm) const;
+  SmCount free(const Client& client, const Head& ask, SmCount sm) const;
   // The set, wherever it would be placed.
-  SmSet peek(const Client& client, const Waiting& ask, SmCount sm) const;
+  SmSet peek(const Client& client, const Head& ask, SmCount sm) const;
 
  private:
   // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.

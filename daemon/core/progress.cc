@@ -87,7 +87,7 @@ void Progress::settle(Client& c) {
     now_.dispatch_wanted = true;
   }
   c.settled_until = kNever;
-  if (c.asking.any()) return;
+  if (c.head.any()) return;
   if (!c.rhythm.gap_open) {
     c.rhythm.open_gap(std::min(now_.clock, std::max(c.work.busy_until, c.work.unseen_until)));
     c.work.waiting_since = c.work.unseen_until = 0;

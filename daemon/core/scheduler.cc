@@ -148,7 +148,7 @@ bool Scheduler::take_quarantined() { return state_->seat.take_quarantined(); }
 Scheduler::View Scheduler::view() const { return View(*state_); }
 const Stats& Scheduler::stats() const { return state_->stats; }
 const Config& Scheduler::config() const { return state_->config; }
-size_t Scheduler::waiting() const { return state_->asks.count(); }
+size_t Scheduler::waiting() const { return state_->heads.count(); }
 bool Scheduler::bypassed() const { return state_->bypass; }
 bool Scheduler::hears_launches() const {
   const Seat& seat = state_->seat;

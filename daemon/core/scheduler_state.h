@@ -31,13 +31,13 @@ struct Scheduler::State final : Situation {
   Bounds bounds{*this, roster};
   Learning learning{*this, roster, telling};
 
-  Asks asks;
+  Heads heads;
   Places places{*this, roster};
   Stalls stalls{*this, roster};
-  Explaining told{*this, roster, asks};
+  Explaining told{*this, roster, heads};
 
   Scene scene() {
-    return {*this, roster, asks, promises, learning, bounds, places, busy_time, ceilings_};
+    return {*this, roster, heads, promises, learning, bounds, places, busy_time, ceilings_};
   }
   Seat seat{scene(), telling};
   KernelSizes sizes{*this, roster, learning, promises, seat};
@@ -65,7 +65,7 @@ struct Scheduler::State final : Situation {
     return std::min({progress.deadline(), allowances.deadline(), openings.deadline(),
                      admission.deadline(), stops_.deadline(), seat.tick_deadline()});
   }
-  void check() const { core::check(*this, roster, gpu_time, asks, seat.orders().queues().all()); }
+  void check() const { core::check(*this, roster, gpu_time, heads, seat.orders().queues().all()); }
 };
 
 }  // namespace heddle::core

@@ -50,7 +50,7 @@ void Seat::drop() {
   quarantined_ = true;
   faults_.clear();
   orders_.queues().clear();
-  for (Waiting& w : asks_.all()) w.queue = -1;
+  for (Head& w : heads_.all()) w.queue = -1;
   for (const ClientId id : roster_.ids()) roster_.find(id)->standing.forget_policy();
   now_.kernels_dirty = now_.allowances_dirty = now_.dispatch_wanted = true;
 }
@@ -98,10 +98,10 @@ void Seat::stopped(const Client& c, const Work& work, float measured_us) {
 }
 
 bool Seat::enqueue(uint32_t slot) {
-  if (policy_ == nullptr || now_.bypass || asks_[slot].client->held_back()) return false;
-  const EnqueueVerdict verdict = policy_->enqueue(orders_, asks_.id_of(slot));
+  if (policy_ == nullptr || now_.bypass || heads_[slot].client->held_back()) return false;
+  const EnqueueVerdict verdict = policy_->enqueue(orders_, heads_.id_of(slot));
   if (!faulted(verdict.result)) return verdict.result == HookResult::kDecided && verdict.run;
-  orders_.queues().remove(asks_.id_of(slot), asks_[slot].queue);
+  orders_.queues().remove(heads_.id_of(slot), heads_[slot].queue);
   return false;
 }
 

@@ -16,7 +16,7 @@ class Seat {
   Seat(const Scene& scene, const Telling& telling)
       : now_(scene.now),
         roster_(scene.roster),
-        asks_(scene.asks),
+        heads_(scene.heads),
         telling_(telling),
         orders_(scene) {}
 
@@ -61,7 +61,7 @@ class Seat {
 
   Situation& now_;
   const Roster& roster_;
-  Asks& asks_;
+  Heads& heads_;
   const Telling& telling_;
   Orders orders_;
   Policy* policy_ = nullptr;

@@ -25,9 +25,9 @@ void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& 
 }
 
 bool Sight::launch(LaunchId id, LaunchView& v) const {
-  const uint32_t slot = asks_.slot_of(id);
-  if (slot == kNoAsk) return false;
-  const Waiting& w = asks_[slot];
+  const uint32_t slot = heads_.slot_of(id);
+  if (slot == kNoHead) return false;
+  const Head& w = heads_[slot];
   fill(*w.client, w.kernel, w.kind, v);
   v.predicted_us = w.predicted_us();
   v.seq = w.ask_seq;
@@ -53,7 +53,7 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .slowdown_max = c.promise.account.slowdown_max(),
        .slowdown_p99_max = c.promise.tail.slowdown_max(),
        .allowed = c.standing.allowed,
-       .queued = c.asking.any() ? 1U : 0U,
+       .queued = c.head.any() ? 1U : 0U,
        .inflight_us = c.remaining_us(now_.clock),
        .gpu_us = c.gpu_time.had_us,
        .launches = c.told.launches,
@@ -102,9 +102,9 @@ double Sight::gap_length_us(int priority) const {
 }
 
 BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
-  const uint32_t slot = asks_.slot_of(id);
-  if (slot == kNoAsk || !promises_.any()) return {};
-  const Waiting& w = asks_[slot];
+  const uint32_t slot = heads_.slot_of(id);
+  if (slot == kNoHead || !promises_.any()) return {};
+  const Head& w = heads_[slot];
   Work work;
   work.kernel = w.kernel;
   work.kind = w.kind;
@@ -116,8 +116,8 @@ BudgetVerdict Sight::budget_fits(LaunchId id, SmCount sm) {
 }
 
 SmCount Sight::free_sms(LaunchId id, SmCount sm) const {
-  const uint32_t slot = asks_.slot_of(id);
-  return slot != kNoAsk ? places_.free(*asks_[slot].client, asks_[slot], sm) : SmCount();
+  const uint32_t slot = heads_.slot_of(id);
+  return slot != kNoHead ? places_.free(*heads_[slot].client, heads_[slot], sm) : SmCount();
 }
 
 LaunchId Sight::queue_best_fit(QueueId queue, double us) const {

@@ -3,10 +3,10 @@
 // (candidate.h).
 #pragma once
 
-#include "daemon/core/asks.h"
 #include "daemon/core/bounds.h"
 #include "daemon/core/ceilings.h"
 #include "daemon/core/gpu_time.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/learning.h"
 #include "daemon/core/places.h"
 #include "daemon/core/promises.h"
@@ -18,7 +18,7 @@ namespace heddle::core {
 struct Scene {
   Situation& now;
   Roster& roster;
-  Asks& asks;
+  Heads& heads;
   Promises& promises;
   Learning& learning;
   Bounds& bounds;
@@ -32,7 +32,7 @@ class Sight : public Gpu {
   explicit Sight(const Scene& scene)
       : now_(scene.now),
         roster_(scene.roster),
-        asks_(scene.asks),
+        heads_(scene.heads),
         promises_(scene.promises),
         learning_(scene.learning),
         bounds_(scene.bounds),
@@ -75,18 +75,18 @@ class Sight : public Gpu {
   ~Sight() = default;
   // Its client has nothing on SM sets in flight, which it would follow.
   bool follows_none_on_sets(LaunchId id) const {
-    return asks_[asks_.slot_of(id)].client->work.outstanding.sm_set().empty();
+    return heads_[heads_.slot_of(id)].client->work.outstanding.sm_set().empty();
   }
 
   Situation& now_;
   const Roster& roster_;
-  Asks& asks_;
+  Heads& heads_;
   Queues queues_;
   mutable Saw saw_;  // since whoever asks the policy cleared it
 
  private:
   // Not so what its pause keeps back (pauses.h).
-  bool may_begin(LaunchId id) const { return !asks_[asks_.slot_of(id)].early; }
+  bool may_begin(LaunchId id) const { return !heads_[heads_.slot_of(id)].early; }
 
   Promises& promises_;
   const Learning& learning_;

@@ -14,7 +14,7 @@ void Stalls::idle(bool by_policy) {
   if (idle && idle_since_ < 0) idle_since_ = now_.clock;
 }
 
-void Stalls::starved(const Waiting& w) {
+void Stalls::starved(const Head& w) {
   Stall stall{now_.clock, Staller::kNobody, w.client->id, 0, to_us(now_.clock - w.asked_at), 0};
   uint32_t overdue = 0;
   for (const Client* c : roster_.active()) {

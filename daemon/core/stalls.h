@@ -1,7 +1,7 @@
 // Who keeps the device from a launch that waited for the starvation bound.
 #pragma once
 
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/situation.h"
 #include "daemon/core/stall.h"
@@ -14,7 +14,7 @@ class Stalls {
 
   // Nothing was let go, and it is the policy that holds all that waits.
   void idle(bool by_policy);
-  void starved(const Waiting& ask);
+  void starved(const Head& ask);
 
   const Stall& last() const { return last_; }
   const StallCounts& counts() const { return counts_; }

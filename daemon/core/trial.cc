@@ -12,7 +12,7 @@ Trial::Trial(const Scene& scene, const Allowances& allowances, const Admitting& 
              Policy& candidate, const ShadowLimits& limits)
     : now_(scene.now),
       roster_(scene.roster),
-      asks_(scene.asks),
+      heads_(scene.heads),
       admission_(admission),
       candidate_(candidate),
       limits_(limits),
@@ -27,8 +27,8 @@ Trial::Trial(const Scene& scene, const Allowances& allowances, const Admitting& 
     meet(id);
     if (roster_.find(id)->active) allowance(&Policy::client_active, id);
   }
-  for (uint32_t slot = 0; slot < asks_.slots(); ++slot) {
-    if (asks_[slot].client != nullptr) asked(asks_.id_of(slot));
+  for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
+    if (heads_[slot].client != nullptr) asked(heads_.id_of(slot));
   }
 }
 
@@ -78,10 +78,10 @@ void Trial::leave(ClientId id) {
 }
 
 void Trial::asked(LaunchId id) {
-  const uint32_t slot = asks_.slot_of(id);
+  const uint32_t slot = heads_.slot_of(id);
   world_.meet(slot);
   if (over() || !world_.holds(slot)) return;
-  const Client& c = *asks_[slot].client;
+  const Client& c = *heads_[slot].client;
   if (world_.allowance_of(c) > c.standing.allowed) return world_.let_go(slot);
   const uint64_t skipped = so_far_.skipped;
   const auto verdict =
@@ -104,8 +104,8 @@ bool Trial::decide_once() {
   LaunchId pick = verdict.run;
   if (!decided || pick == 0) pick = admission_.pick_builtin(decided, &world_);
   if (pick == 0) return false;
-  const uint32_t slot = asks_.slot_of(pick);
-  if (slot == kNoAsk || !world_.holds(slot)) {
+  const uint32_t slot = heads_.slot_of(pick);
+  if (slot == kNoHead || !world_.holds(slot)) {
     end("the candidate ran a launch that does not wait", true);
     return false;
   }
@@ -131,7 +131,7 @@ ShadowCounts& Trial::counts_of(const Client& c) {
 
 void Trial::granted(uint32_t slot, Decider decider, bool forced) {
   if (over()) return;
-  const Waiting& w = asks_[slot];
+  const Head& w = heads_[slot];
   ShadowCounts& counts = counts_of(*w.client);
   const Candidate::Launch launch = world_.launch_in(slot);
   const bool held = launch.let_go < 0;

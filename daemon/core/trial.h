@@ -46,7 +46,7 @@ class Trial {
 
   const Situation& now_;
   const Roster& roster_;
-  const Asks& asks_;
+  const Heads& heads_;
   const Admitting& admission_;
   Policy& candidate_;
   const ShadowLimits limits_;

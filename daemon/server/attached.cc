@@ -91,9 +91,9 @@ Result<std::unique_ptr<Client>> Client::make(Identity identity) {
   header.magic = ipc::kControlMagic;
   header.version = ipc::kProtocolVersion;
   for (size_t device = 0; device < ipc::kDevices; ++device) {
-    ipc::DeviceWindow& window = client->control_->windows[device];
-    window.sm_set = client->identity_.sm_set.bits();
-    if (client->identity_.gpus[device] == kNoGpu) window.leased = 1;
+    ipc::DeviceTerms& terms = client->control_->devices[device];
+    terms.sm_set = client->identity_.sm_set.bits();
+    if (client->identity_.gpus[device] == kNoGpu) terms.leased = 1;
   }
   return client;
 }
@@ -206,21 +206,21 @@ bool Client::apply(const core::Decision& d) {
     return any_to_wake();
   }
   if (d.kind == core::DecisionKind::kStop) {
-    if (window_of(d.device) == nullptr) return false;
+    if (terms_of(d.device) == nullptr) return false;
     stop_desk_.order(*control_, device_of(d.device), {d.off, d.slice_us});
     return false;
   }
   if (d.kind == core::DecisionKind::kAllowance) {
-    ipc::DeviceWindow* const window = window_of(d.device);
-    if (window == nullptr) return false;
-    window->launch_priority.store(d.launch_priority, std::memory_order_relaxed);
-    window->sm_set.store(set_of(d).bits(), std::memory_order_relaxed);
+    ipc::DeviceTerms* const terms = terms_of(d.device);
+    if (terms == nullptr) return false;
+    terms->launch_priority.store(d.launch_priority, std::memory_order_relaxed);
+    terms->sm_set.store(set_of(d).bits(), std::memory_order_relaxed);
     if (identity_.has_sets) {
-      window->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
-      window->set_sizes.store(d.sizes.bits(), std::memory_order_relaxed);
+      terms->ring.store(ipc::pack_ring(d.ring), std::memory_order_relaxed);
+      terms->set_sizes.store(d.sizes.bits(), std::memory_order_relaxed);
     }
     const bool leased = d.allowed == core::Allowance::kLeased;
-    window->leased.store(leased ? 1 : 0, std::memory_order_release);
+    terms->leased.store(leased ? 1 : 0, std::memory_order_release);
     const size_t device = device_of(d.device);
     gates_->wanted[device].store((d.gates_soon ? ipc::kGatesSoon : 0) |
                                      (d.gates_inside ? ipc::kGatesInside : 0) |
@@ -337,9 +337,9 @@ size_t Client::device_of(int gpu) const {
   return static_cast<size_t>(std::find(gpus.begin(), gpus.end(), gpu) - gpus.begin());
 }
 
-ipc::DeviceWindow* Client::window_of(int gpu) {
+ipc::DeviceTerms* Client::terms_of(int gpu) {
   const size_t device = device_of(gpu);
-  return device < identity_.gpus.size() ? &control_->windows[device] : nullptr;
+  return device < identity_.gpus.size() ? &control_->devices[device] : nullptr;
 }
 
 void Client::allowed_changed() {
@@ -387,9 +387,9 @@ void Client::allow_sparse(bool on) {
 void Client::tell_sparse() {
   uint32_t word = 0;
   if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {
-    const ipc::DeviceWindow* const window = window_of(std::countr_zero(working()));
-    if (window != nullptr && window->sm_set.load(std::memory_order_relaxed) == 0) {
-      word = ipc::pack_sparse(window->launch_priority.load(std::memory_order_relaxed));
+    const ipc::DeviceTerms* const terms = terms_of(std::countr_zero(working()));
+    if (terms != nullptr && terms->sm_set.load(std::memory_order_relaxed) == 0) {
+      word = ipc::pack_sparse(terms->launch_priority.load(std::memory_order_relaxed));
     }
   }
   if (word != 0 && !sparse()) HEDDLE_FAULT_POINT("daemon: rows allowed, not told");

@@ -214,8 +214,8 @@ class Client {
     all |= GpuNumbers::Numbers{1} << gpu;
     allowed_changed();
   }
-  size_t device_of(int gpu) const;  // the client's own number of it, past its GPUs: it has none
-  ipc::DeviceWindow* window_of(int gpu);  // nullptr: none of its devices is that GPU
+  size_t device_of(int gpu) const;      // the client's own number of it, past its GPUs: it has none
+  ipc::DeviceTerms* terms_of(int gpu);  // nullptr: none of its devices is that GPU
   ipc::SmSet set_of(const core::Decision& decision) const;
   float predicted(const ipc::RecordFields& launch) const;  // as the client was told
   void allowed_changed();

@@ -54,10 +54,10 @@ void MemoryLedger::set_limits(Client& client) {
 }
 
 void MemoryLedger::show(Client& client, uint32_t device, const MemoryAccounts::View& view) {
-  ipc::DeviceWindow& window = client.control().windows[device];
-  store_changed(window.memory_granted, view.granted);
-  store_changed(window.memory_others, view.others);
-  store_changed(window.memory_limit, view.limit);
+  ipc::DeviceTerms& terms = client.control().devices[device];
+  store_changed(terms.memory_granted, view.granted);
+  store_changed(terms.memory_others, view.others);
+  store_changed(terms.memory_limit, view.limit);
 }
 
 void MemoryLedger::show() {
@@ -68,7 +68,7 @@ void MemoryLedger::show() {
 
 void MemoryLedger::need(Client& client, const MemoryNeed& need) {
   const core::ClientId id = client.identity().id;
-  ipc::DeviceWindow& window = client.control().windows[need.device];
+  ipc::DeviceTerms& terms = client.control().devices[need.device];
   if (need.release) {
     accounts_.release(id, need.device, need.bytes);
     return show(client, need.device, accounts_.view(id, need.device));
@@ -76,8 +76,8 @@ void MemoryLedger::need(Client& client, const MemoryNeed& need) {
   const ipc::MemoryVerdict verdict = accounts_.need(id, need.device, need.bytes);
   if (verdict == ipc::kMemoryRetry) ask_others(id, need.device);
   show(client, need.device, accounts_.view(id, need.device));
-  window.memory_verdict.store(verdict, std::memory_order_relaxed);
-  window.memory_answered.store(need.number, std::memory_order_release);
+  terms.memory_verdict.store(verdict, std::memory_order_relaxed);
+  terms.memory_answered.store(need.number, std::memory_order_release);
 }
 
 // It asks again in a moment; what was taken for it, the others' shims see before.

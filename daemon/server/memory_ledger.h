@@ -1,4 +1,4 @@
-// Limits on device memory, between the accounts (memory.h) and the clients: what their windows say,
+// Limits on device memory, between the accounts (memory.h) and the clients: what their terms say,
 // and whom to ask for what it does not use. Loop thread only.
 #pragma once
 

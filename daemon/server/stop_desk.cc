@@ -44,7 +44,7 @@ void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder 
   d.order = order;
   d.number = ++orders_;
   d.open = true;
-  control.windows[device].stop.store(ipc::pack_stop(order), std::memory_order_relaxed);
+  control.devices[device].stop.store(ipc::pack_stop(order), std::memory_order_relaxed);
   control.stop_order.store(orders_, std::memory_order_release);
   ipc::futex_wake(&control.stop_order);
 }

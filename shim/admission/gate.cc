@@ -182,7 +182,7 @@ void Turn::admit(const Launch& launch) {
     predicted_us_ = hint.predicted_us.load(std::memory_order_relaxed);
     special_ = ipc::unpack_special(hint.special.load(std::memory_order_relaxed));
   }
-  leased_ = control.windows[stream_->device].leased.load(std::memory_order_acquire) != 0;
+  leased_ = control.devices[stream_->device].leased.load(std::memory_order_acquire) != 0;
   sm_set_ = sized_set(launch);
   // Also where nothing would hold it: the daemon must know that others are waited for. How long it
   // takes is up to them, so that it is never measured and always taken for the default.
@@ -216,10 +216,10 @@ void Turn::admit(const Launch& launch) {
 
 // Where the launch runs unless the daemon says otherwise.
 ipc::SmSet Turn::sized_set(const Launch& launch) const {
-  const ipc::DeviceWindow& window = in_.control().windows[stream_->device];
-  const ipc::SmSet all(window.sm_set.load(std::memory_order_relaxed));
+  const ipc::DeviceTerms& terms = in_.control().devices[stream_->device];
+  const ipc::SmSet all(terms.sm_set.load(std::memory_order_relaxed));
   if (special_.size.get() == 0 || (!graph_ && !launch.may_move)) return all;
-  return size_set(stream_->device, special_.size, window, all);
+  return size_set(stream_->device, special_.size, terms, all);
 }
 
 void Turn::take_number() {
@@ -242,7 +242,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   priority_ =
       special_.raised
           ? special_.launch_priority
-          : in_.control().windows[stream_->device].launch_priority.load(std::memory_order_relaxed);
+          : in_.control().devices[stream_->device].launch_priority.load(std::memory_order_relaxed);
 }
 
 [[gnu::hot]] void Turn::post(Admission admission, const Launch& launch) {

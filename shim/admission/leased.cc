@@ -16,12 +16,12 @@ namespace heddle::shim {
     return false;
   }
   const ipc::ControlMemory& control = in_.control();
-  const ipc::DeviceWindow& window = control.windows[stream->device];
+  const ipc::DeviceTerms& terms = control.devices[stream->device];
   const ipc::KernelHint& hint = in_.hints(stream->device).kernels[kernel.index];
-  const bool leased = window.leased.load(std::memory_order_acquire) != 0;
+  const bool leased = terms.leased.load(std::memory_order_acquire) != 0;
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   // What a Turn sees to.
-  const uint32_t more = get(window.sm_set) | get(control.header.bypass) |
+  const uint32_t more = get(terms.sm_set) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
                         get(hint.special) | kernel.exempt;
   predicted_us_ = get(hint.predicted_us);
@@ -30,7 +30,7 @@ namespace heddle::shim {
     return false;
   }
 
-  priority_ = get(window.launch_priority);
+  priority_ = get(terms.launch_priority);
   if (priority_ != 0 && unraised.has(kernel.index)) priority_ = 0;
   stream_ = stream;
   kernel_ = kernel.index;

@@ -144,7 +144,7 @@ class Inside {
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
   // False while this client launches freely on the device.
   bool asks(uint8_t device) const {
-    return control().windows[device].leased.load(std::memory_order_relaxed) == 0;
+    return control().devices[device].leased.load(std::memory_order_relaxed) == 0;
   }
   // Counts one of that; outside it does nothing.
   using Counter = std::atomic<uint64_t> ipc::ClientMemory::Counters::*;

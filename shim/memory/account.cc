@@ -49,8 +49,8 @@ constinit uint32_t questions = 0;
 
 bool has_account(int device) { return device >= 0 && device < static_cast<int>(ipc::kDevices); }
 
-const ipc::DeviceWindow* window_of(int device) {
-  return session != nullptr ? &session->control->windows[device] : nullptr;
+const ipc::DeviceTerms* terms_of(int device) {
+  return session != nullptr ? &session->control->devices[device] : nullptr;
 }
 
 // ---- all with the lock held ----
@@ -74,9 +74,9 @@ void uncount(int device, uint64_t bytes) {
 constinit PhysicalMemory physical{table, uncount};
 
 uint64_t limit_of(int device) {
-  const ipc::DeviceWindow* window = window_of(device);
-  if (window != nullptr) {
-    accounts[device].limit = window->memory_limit.load(std::memory_order_relaxed);
+  const ipc::DeviceTerms* terms = terms_of(device);
+  if (terms != nullptr) {
+    accounts[device].limit = terms->memory_limit.load(std::memory_order_relaxed);
     seen[device].limit.store(accounts[device].limit, std::memory_order_relaxed);
   }
   return accounts[device].limit;
@@ -85,8 +85,8 @@ uint64_t limit_of(int device) {
 // The daemon takes what it asked for and was not given in time, as when this process was stopped.
 uint64_t granted_of(int device) {
   uint64_t& granted = accounts[device].granted;
-  if (const ipc::DeviceWindow* window = window_of(device)) {
-    granted = std::min(granted, window->memory_granted.load(std::memory_order_relaxed));
+  if (const ipc::DeviceTerms* terms = terms_of(device)) {
+    granted = std::min(granted, terms->memory_granted.load(std::memory_order_relaxed));
   }
   return granted;
 }
@@ -123,14 +123,14 @@ enum class Answer : uint8_t { kGranted, kRefused, kRetry, kNone };
 bool read_answer(int device, uint32_t number, uint64_t generation, Answer& answer) {
   const Held held(lock);
   answer = Answer::kNone;
-  const ipc::DeviceWindow* window = window_of(device);
-  if (window == nullptr || session->generation != generation ||
+  const ipc::DeviceTerms* terms = terms_of(device);
+  if (terms == nullptr || session->generation != generation ||
       session->detached.load(std::memory_order_relaxed)) {
     return true;  // nobody will answer it
   }
-  if (window->memory_answered.load(std::memory_order_acquire) != number) return false;
-  accounts[device].granted = window->memory_granted.load(std::memory_order_relaxed);
-  const uint32_t verdict = window->memory_verdict.load(std::memory_order_relaxed);
+  if (terms->memory_answered.load(std::memory_order_acquire) != number) return false;
+  accounts[device].granted = terms->memory_granted.load(std::memory_order_relaxed);
+  const uint32_t verdict = terms->memory_verdict.load(std::memory_order_relaxed);
   answer = verdict == ipc::kMemoryGranted ? Answer::kGranted
            : verdict == ipc::kMemoryRetry ? Answer::kRetry
                                           : Answer::kRefused;
@@ -372,9 +372,9 @@ bool fits_beside_graphs(int device, uint64_t bytes) {
   if (!has_account(device)) return true;
   uint64_t limit = seen[device].limit.load(std::memory_order_relaxed), others = 0;
   if (const Inside in; in) {
-    const ipc::DeviceWindow& window = in.session().control->windows[device];
-    limit = window.memory_limit.load(std::memory_order_relaxed);
-    others = window.memory_others.load(std::memory_order_relaxed);
+    const ipc::DeviceTerms& terms = in.session().control->devices[device];
+    limit = terms.memory_limit.load(std::memory_order_relaxed);
+    others = terms.memory_others.load(std::memory_order_relaxed);
   }
   const uint64_t beside = seen[device].beside_graphs.load(std::memory_order_relaxed) + others;
   return limit == 0 || (beside <= limit && bytes <= limit - beside);
@@ -407,9 +407,9 @@ void forget_context_memory(CUcontext context) {
 MemoryView view_memory(int device) {
   if (!has_account(device)) return {};
   const Held held(lock);
-  const ipc::DeviceWindow* window = window_of(device);
+  const ipc::DeviceTerms* terms = terms_of(device);
   const uint64_t others =
-      window != nullptr ? window->memory_others.load(std::memory_order_relaxed) : 0;
+      terms != nullptr ? terms->memory_others.load(std::memory_order_relaxed) : 0;
   return {limit_of(device), accounts[device].used + others};
 }
 
@@ -442,7 +442,7 @@ void memory_attached(Session& current) {
   session = &current;
   for (int device = 0; device < static_cast<int>(ipc::kDevices); ++device) {
     accounts[device].granted =
-        current.control->windows[device].memory_granted.load(std::memory_order_relaxed);
+        current.control->devices[device].memory_granted.load(std::memory_order_relaxed);
     limit_of(device);
     tell_used(device);
   }

@@ -184,17 +184,17 @@ bool has_tie(Tie& tie, CUcontext primary) {
 
 // ---- making -------------------------------------------------------------------------------------
 
-ipc::MadeSets wanted_sets(const ipc::DeviceWindow& window) {
-  return {ipc::SetSizes(window.set_sizes.load(std::memory_order_relaxed)),
-          ipc::unpack_ring(window.ring.load(std::memory_order_relaxed))};
+ipc::MadeSets wanted_sets(const ipc::DeviceTerms& terms) {
+  return {ipc::SetSizes(terms.set_sizes.load(std::memory_order_relaxed)),
+          ipc::unpack_ring(terms.ring.load(std::memory_order_relaxed))};
 }
 
 // Of `count` groups, what a client with these words is to have: the smaller ones first.
-uint32_t members_of(const ipc::DeviceWindow& window, ipc::GroupCount count,
+uint32_t members_of(const ipc::DeviceTerms& terms, ipc::GroupCount count,
                     ipc::SmSet (&members)[StreamSlot::kLanes]) {
   const ipc::SmSet all = ipc::SmSet::first(count);
-  const ipc::SmSet rule = ipc::SmSet(window.sm_set.load(std::memory_order_relaxed)) & all;
-  const auto [sizes, ring] = wanted_sets(window);
+  const ipc::SmSet rule = ipc::SmSet(terms.sm_set.load(std::memory_order_relaxed)) & all;
+  const auto [sizes, ring] = wanted_sets(terms);
   uint32_t found = 0;
   const auto add = [&](ipc::SmSet set) {
     const auto end = members + found;
@@ -294,9 +294,9 @@ void make_family(CUdevice device, CUcontext primary) {
   {
     const Inside in;
     if (!in) return;
-    const ipc::DeviceWindow& window = in.control().windows[device];
-    if ((window.sm_set.load(std::memory_order_relaxed) |
-         window.set_sizes.load(std::memory_order_relaxed)) == 0) {
+    const ipc::DeviceTerms& terms = in.control().devices[device];
+    if ((terms.sm_set.load(std::memory_order_relaxed) |
+         terms.set_sizes.load(std::memory_order_relaxed)) == 0) {
       return;
     }
     if (!enough_queues) {
@@ -304,8 +304,8 @@ void make_family(CUdevice device, CUcontext primary) {
       return;
     }
     count = split(device, groups);
-    wanted = members_of(window, ipc::GroupCount(count), members);
-    sets = wanted_sets(window);
+    wanted = members_of(terms, ipc::GroupCount(count), members);
+    sets = wanted_sets(terms);
   }
   const RelaxedCapture relaxed;
   Pool& pool = pools[device];
@@ -333,11 +333,11 @@ void make_family(CUdevice device, CUcontext primary) {
 
 // ---- launching threads --------------------------------------------------------------------------
 
-ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceWindow& window,
+ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceTerms& terms,
                     ipc::SmSet within) {
   const ipc::GroupCount count(pools[device].count.load(std::memory_order_relaxed));
   if (size >= count) return within;
-  const ipc::SmRing ring = ipc::unpack_ring(window.ring.load(std::memory_order_relaxed));
+  const ipc::SmRing ring = ipc::unpack_ring(terms.ring.load(std::memory_order_relaxed));
   return ipc::ring_groups(size, ring, 0, within, count);
 }
 

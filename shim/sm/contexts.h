@@ -66,7 +66,7 @@ CUcontext context_of(int device, ipc::SmSet member);
 
 // The set of `size` groups within `within` for a client with these words; `within` if there is
 // none.
-ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceWindow& window,
+ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceTerms& terms,
                     ipc::SmSet within);
 
 // A launch of the stream can be moved to the device's SM sets.

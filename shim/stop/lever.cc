@@ -82,8 +82,8 @@ bool set_slices(uint32_t us) {
 
 // Of the one device that the process uses, whichever number it has there.
 StopOrder wanted_of(const ipc::ControlMemory& control) {
-  for (const ipc::DeviceWindow& window : control.windows) {
-    const StopOrder order = ipc::unpack_stop(window.stop.load(std::memory_order_relaxed));
+  for (const ipc::DeviceTerms& terms : control.devices) {
+    const StopOrder order = ipc::unpack_stop(terms.stop.load(std::memory_order_relaxed));
     if (order != StopOrder{}) return order;
   }
   return {};

@@ -242,7 +242,7 @@ bool FakeClient::wait_granted(uint16_t thread, uint32_t seq) {
 }
 
 bool FakeClient::leased(uint8_t device) const {
-  return control_->windows[device].leased.load() != 0;
+  return control_->devices[device].leased.load() != 0;
 }
 
 bool FakeClient::gated(uint8_t device) const {

@@ -195,10 +195,10 @@ TEST_F(ServerTest, AProcessKeepsTheSmSetsThatItMadeUnderAnotherDaemon) {
   constexpr ipc::MadeSets kMade{ipc::SetSizes(0b1010), {.anchor = 9, .positions = 1}};
   FakeClient before(config_.socket, {.made_sets = kMade, .mps = true});
   FakeClient fresh(config_.socket, {.mps = true});
-  EXPECT_EQ(before.control().windows[0].ring, ipc::pack_ring(kMade.ring));
-  EXPECT_EQ(before.control().windows[0].set_sizes, kMade.sizes.bits());
-  EXPECT_EQ(fresh.control().windows[0].ring, ipc::pack_ring({}));
-  EXPECT_NE(fresh.control().windows[0].set_sizes, kMade.sizes.bits());
+  EXPECT_EQ(before.control().devices[0].ring, ipc::pack_ring(kMade.ring));
+  EXPECT_EQ(before.control().devices[0].set_sizes, kMade.sizes.bits());
+  EXPECT_EQ(fresh.control().devices[0].ring, ipc::pack_ring({}));
+  EXPECT_NE(fresh.control().devices[0].set_sizes, kMade.sizes.bits());
 }
 
 }  // namespace

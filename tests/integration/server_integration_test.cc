@@ -36,15 +36,15 @@ TEST_F(ServerTest, AClientIsKeptOnTheSmsThatItAskedFor) {
   FakeClient high(config_.socket, {.priority = 0, .sms = "25%-100%"});
   FakeClient low(config_.socket, {.priority = 9, .sms = "25%"});
   FakeClient old(config_.socket, {.priority = 9, .sms = "25%", .splits = false});
-  EXPECT_EQ(low.control().windows[3].sm_set, 0xfu) << "from the start, on every device";
+  EXPECT_EQ(low.control().devices[3].sm_set, 0xfu) << "from the start, on every device";
   high.post(0, {});
   ASSERT_TRUE(eventually([&] {
     high.post(0, {});
     return high.leased() && low.gated();
   }));
-  EXPECT_EQ(high.control().windows[0].sm_set, 0xfff0u) << "where nothing is gated too";
-  EXPECT_EQ(low.control().windows[0].sm_set, 0xfu);
-  EXPECT_EQ(old.control().windows[0].sm_set, 0u);
+  EXPECT_EQ(high.control().devices[0].sm_set, 0xfff0u) << "where nothing is gated too";
+  EXPECT_EQ(low.control().devices[0].sm_set, 0xfu);
+  EXPECT_EQ(old.control().devices[0].sm_set, 0u);
   high.complete_all(0);
   low.ask(0, 1);
   ASSERT_TRUE(low.wait_granted(0, 1));

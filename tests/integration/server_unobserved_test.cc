@@ -145,7 +145,7 @@ TEST_F(SparseTest, LeasedClientsAreSparseAndGatedOnesAreNot) {
   FakeClient client(config_.socket, {.priority = 0}), other(config_.socket, {.priority = 9});
   ASSERT_TRUE(goes_sparse(client));
   EXPECT_EQ(ipc::sparse_priority(client.control().header.sparse),
-            client.control().windows[0].launch_priority);
+            client.control().devices[0].launch_priority);
   EXPECT_TRUE(ask_daemon(Request::Kind::kPs)["clients"][0]["sparse"]);
   EXPECT_FALSE(sparse(other));
 }
@@ -200,7 +200,7 @@ TEST_F(ServerTest, HearsOfEverythingWhileWhatRunsMayBeStopped) {
   ASSERT_TRUE(eventually([&] {
     for (int i = 0; i < 50; ++i) launching.post(0, {});  // each counts as 100 µs
     launching.ring();
-    return ipc::unpack_stop(running.control().windows[0].stop).off;
+    return ipc::unpack_stop(running.control().devices[0].stop).off;
   }));
   expect_heard(launching);  // one kernel stands meanwhile
 }

@@ -80,7 +80,7 @@ TEST_F(ShimGates, WhereTheDriverTakesNoBatchThereAreGatesAlone) {
 
 TEST_F(ShimGates, ALeaseHasNoGatesThoughItMaySoonHaveThem) {
   daemon_.gates->wanted[0] = 1;
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   EXPECT_EQ(launch("launch").admission, Admission::LEASE);
 }
 
@@ -106,7 +106,7 @@ TEST_F(ShimGates, TheDaemonIsNotWokenWhileTheGatesStandOpen) {
 TEST_F(ShimGates, AHeldLaunchRunsOnAllSms) { EXPECT_TRUE(launch("launch").unmovable); }
 
 TEST_F(ShimGates, AHeldLaunchHasItsClientsPriority) {
-  daemon_.control().windows[0].launch_priority = -3;
+  daemon_.control().devices[0].launch_priority = -3;
   expect_gated("launch", 1);
   EXPECT_EQ(app_("get fake_priority"), "-3");
 }
@@ -155,7 +155,7 @@ TEST_F(ShimGates, ALongGraphWaitsInItsThreadWhereTheDriverTellsNoEdges) {
 }
 
 TEST_F(ShimGates, ALeaseHasNoGates) {
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   EXPECT_EQ(app_("launch"), "0");
   EXPECT_EQ(app_("get fake_registered"), "0");
 }
@@ -181,7 +181,7 @@ TEST_F(ShimGates, ThePageIsRegisteredAgainWhenItsContextEnded) {
 
 TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageStandsAtNoGate) {
   expect_gated("launch 64", 1);
-  daemon_.control().windows[1].leased = kGate;
+  daemon_.control().devices[1].leased = kGate;
   EXPECT_EQ(app_("context 2"), "0");
   expect_asks("launch 4096");
 }
@@ -189,7 +189,7 @@ TEST_F(ShimGates, AStreamOfAContextThatMayOutliveThePageStandsAtNoGate) {
 TEST_F(ShimGates, APageInThePrimaryContextIsForAllContexts) {
   EXPECT_EQ(app_("set fake_primary 1"), "1");
   EXPECT_EQ(app_("context 2"), "0");
-  daemon_.control().windows[1].leased = kGate;
+  daemon_.control().devices[1].leased = kGate;
   expect_gated("launch 4096", 1, 0);
 }
 

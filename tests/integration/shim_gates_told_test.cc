@@ -96,7 +96,7 @@ TEST_F(ShimGates, AGateTellsOfNoUnitOfAnotherContext) {
   EXPECT_EQ(app_("set fake_primary 1"), "1");
   expect_gated("launch 2048", 1);
   EXPECT_EQ(app_("context 2"), "0");
-  daemon_.control().windows[1].leased = kGate;
+  daemon_.control().devices[1].leased = kGate;
   app_("ops");
   expect_gated("launch 0", 1, 0);
   EXPECT_EQ(app_("ops"), "gate 0,launch 0,");

@@ -190,7 +190,7 @@ TEST_F(ShimGraphGates, AGraphBesideNobodyIsLaunchedAsItIs) {
   ours().running[0] = 0;
   let_go(told);
   EXPECT_TRUE(soon([&] { return ran(5); }));
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   EXPECT_EQ(run().admission, Admission::LEASE);
   EXPECT_TRUE(soon([&] { return ran(10); }));
 }
@@ -199,13 +199,13 @@ TEST_F(ShimGraphGates, TheFirstGraphBesideSomebodyElseHasGatesInside) {
   const auto twins = [&] { return daemon_.client().counters.graphs.load() & 0xff; };
   for (const uint32_t leased : {kLease, kGate}) {
     make(5);
-    daemon_.control().windows[0].leased = leased;
+    daemon_.control().devices[0].leased = leased;
     ours().wanted[0] = ipc::kGatesSoon;
     ours().word[0] = ipc::gate_open(0);
     const auto before = twins();
     EXPECT_TRUE(soon([&] { return run().may_follow == 0 && twins() > before; }));
     run();  // from here on its twin can follow
-    daemon_.control().windows[0].leased = kGate;
+    daemon_.control().devices[0].leased = kGate;
     ours().wanted[0] = kWanted;
     const auto told = run();
     EXPECT_EQ(told.admission, Admission::GATED);
@@ -226,7 +226,7 @@ TEST_F(ShimGraphGates, ALeasedGraphRunsThrough) {
   make(5);
   let_go(run_gated());
   EXPECT_TRUE(soon([&] { return ran(5); }));
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   ours().running[0] = 0;
   EXPECT_EQ(run().admission, Admission::LEASE);
   EXPECT_TRUE(soon([&] { return ran(10); }));
@@ -260,7 +260,7 @@ TEST_F(ShimGraphGates, ALaunchInAnotherStreamFollowsOneThatStands) {
   const auto second = run(1);
   EXPECT_EQ(second.admission, Admission::GATED);
   EXPECT_EQ(second.ask_seq, first.ask_seq + 1);
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   EXPECT_EQ(run(2).admission, Admission::LEASE) << "the executable itself";
   let_go(second);
   EXPECT_TRUE(soon([&] { return ran(1); }));

@@ -102,7 +102,7 @@ TEST_F(Shim, RingsForWhatTheSleepingDaemonWantsToHear) {
   app("launch 64");
   app("sync 64");
   EXPECT_FALSE(daemon_.rung()) << "nobody is concerned";
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   app.send("launch 64");
   const auto ask = daemon_.wait_for_ask();
   EXPECT_TRUE(daemon_.rung(1000)) << "right after it has asked";
@@ -335,7 +335,7 @@ TEST_F(Shim, TouchesNoEventWhileAnythingCaptures) {
 TEST_F(Shim, LaunchesAtThePriorityItIsTold_AndPlainlyWhenThatIsRefused) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("get fake_priority"), "-5");
   app("set fake_fail 1");

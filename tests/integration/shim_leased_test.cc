@@ -59,7 +59,7 @@ TEST_F(ShimLeased, TimesEvery127thLaunchAndLooksAtThePair) {
 TEST_F(ShimLeased, AddsThePriorityToWhatTheApplicationAskedFor) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   EXPECT_EQ(app("pdl 64"), "0");
   EXPECT_EQ(app("get fake_priority"), "-5");
   EXPECT_EQ(app("get fake_dependent"), "1");
@@ -69,7 +69,7 @@ TEST_F(ShimLeased, AddsThePriorityToWhatTheApplicationAskedFor) {
 TEST_F(ShimLeased, RemembersWhatTheDriverTakesAtNoPriority) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   app("set fake_refusing 1");
   for (const char* command : {"launch", "launch", "pdl", "pdl"}) {
     EXPECT_EQ(app(command), "0") << command;

@@ -97,9 +97,9 @@ TEST_F(ShimInTheLog, AnErrorOfTheProgramStandsOnce) {
   Attached app(*this, kLease);
   predict(10);
   expect_once(app);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   for (int i = 0; i < 2; ++i) expect_once(app);
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   daemon_.gates->word[0] = ipc::gate_open(0);
   expect_once(app);
 }
@@ -107,7 +107,7 @@ TEST_F(ShimInTheLog, AnErrorOfTheProgramStandsOnce) {
 TEST_F(ShimInTheLog, AnErrorOfTheProgramOnAnSmSetStandsOnce) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].sm_set = 5;
+  daemon_.control().devices[0].sm_set = 5;
   app("retain");
   EXPECT_EQ(app("launch 64"), "0");
   EXPECT_NE(app("get fake_lanes"), "0");

@@ -76,7 +76,7 @@ TEST_F(Shim, StreamsBeyondThePoolStayExempt) {
   const std::string last = std::to_string(64 + 8 * 399);
   app("call cuStreamWriteValue32_v2 " + last);
   daemon_.records();
-  for (ipc::DeviceWindow& window : daemon_.control().windows) window.leased = kGate;
+  for (ipc::DeviceTerms& terms : daemon_.control().devices) terms.leased = kGate;
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(app("launch " + last), "0");
     EXPECT_EQ(records(Kind::KERNEL).at(0).admission, Admission::SELF_EXEMPT);
@@ -155,7 +155,7 @@ TEST_F(Shim, DevicesBeyondTheTableLaunchUnmanaged) {
     ASSERT_EQ(launches.size(), 1u) << device;
     EXPECT_EQ(launches[0].device, device);
   }
-  for (ipc::DeviceWindow& window : daemon_.control().windows) window.leased = kGate;
+  for (ipc::DeviceTerms& terms : daemon_.control().devices) terms.leased = kGate;
   for (const uint32_t device : {ipc::kDevices, ipc::kDevices + 4}) {
     app("context " + std::to_string(device + 1));
     EXPECT_EQ(app("launch"), "0") << "whose gate is that?";

@@ -114,7 +114,7 @@ void FakeDaemon::accept(uint32_t leased, uint32_t flags) {
   ASSERT_NE(client_, nullptr);
   // Longer than a busy machine keeps the test from answering.
   control_->header.starvation_ms = 2 * kPatienceMs;
-  for (ipc::DeviceWindow& window : control_->windows) window.leased = leased;
+  for (ipc::DeviceTerms& terms : control_->devices) terms.leased = leased;
   std::fill_n(cursors_, ipc::kThreads, 0);
   records_.clear();
   std::fill_n(asks_, ipc::kThreads, std::deque<ipc::RecordFields>());

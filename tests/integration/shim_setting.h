@@ -102,7 +102,7 @@ class Application {
   FILE* from_ = nullptr;
 };
 
-// DeviceWindow::leased
+// DeviceTerms::leased
 inline constexpr uint32_t kLease = 1, kGate = 0;
 
 class Shim : public ::testing::Test {

@@ -17,9 +17,9 @@ class ShimSize : public Shim {
     explicit Sized(ShimSize& shim, ipc::SmRing ring = {}, uint32_t sizes = 0b10)
         : Attached(shim, kLease) {
       shim.predict(10);
-      ipc::DeviceWindow& window = shim.daemon_.control().windows[0];
-      window.set_sizes = sizes;
-      window.ring = ipc::pack_ring(ring);
+      ipc::DeviceTerms& terms = shim.daemon_.control().devices[0];
+      terms.set_sizes = sizes;
+      terms.ring = ipc::pack_ring(ring);
       (*this)("retain");
       (*this)("set fake_noting 1");
     }
@@ -48,7 +48,7 @@ TEST_F(ShimSize, AKernelsSizeHoldsUnderALease) {
 TEST_F(ShimSize, AKernelsSizeHoldsWhereTheGatesStandOpen) {
   Sized app(*this);
   tell({.size = kTwo});
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   daemon_.gates->word[0] = ipc::gate_open(0);
   EXPECT_TRUE(moved(app, "launch 64"));
 }
@@ -346,7 +346,7 @@ TEST_F(ShimTwins, AGraphThatIsToUseItsNodesPrioritiesAndHasNoneIsRaised) {
 TEST_F(ShimTwins, AGatedGraphRunsWhereItsGrantSays) {
   Sized app(*this);
   EXPECT_EQ(app("graph_make"), "0");
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   for (int i = 0; i < 2'000; ++i) {
     app.send("graph_run");
     const auto ask = daemon_.wait_for_ask();
@@ -370,7 +370,7 @@ TEST_F(ShimTwins, TheyEndWithTheirContext) {
 
 TEST_F(ShimSize, AKernelsOwnPriorityComesBeforeItsWindows) {
   Sized app(*this);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   tell({.raised = true, .launch_priority = -2});
   EXPECT_EQ(app("launch 64"), "0");
   EXPECT_EQ(app("get fake_priority"), "-2");

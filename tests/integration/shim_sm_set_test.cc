@@ -15,8 +15,8 @@ class ShimSmSet : public Shim {
   void start_on_set(Application& app, uint32_t sizes = 0) {
     start(app, kLease);
     predict(10);
-    daemon_.control().windows[0].sm_set = kSet;
-    daemon_.control().windows[0].set_sizes = sizes;
+    daemon_.control().devices[0].sm_set = kSet;
+    daemon_.control().devices[0].set_sizes = sizes;
     app("retain");
     app("set fake_noting 1");
   }
@@ -55,7 +55,7 @@ TEST_F(ShimSmSet, AHeldLaunchStandsAtItsGateBeforeTheDetour) {
   daemon_.has_gates = true;
   Application app(environment());
   start(app, kGate);
-  daemon_.control().windows[0].sm_set = kSet;
+  daemon_.control().devices[0].sm_set = kSet;
   app("retain");
   expect_asks(app, "launch 64");  // nothing is known of the kernel
   predict(10);
@@ -133,7 +133,7 @@ TEST_F(ShimSmSet, WithoutAnSmSetNothingIsMade) {
 TEST_F(ShimSmSet, AGrantSaysWhere) {
   OnSet app(*this);
   const std::string lane = lane_of(app);
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   expect_asks(app, "launch 64", 0, 0u, 0u);
   const std::string seen = app("ops");
   EXPECT_EQ(seen.find(lane), std::string::npos) << seen;
@@ -145,7 +145,7 @@ TEST_F(ShimSmSet, AGrantSaysWhere) {
 TEST_F(ShimSmSet, AnAskSaysWhatCannotMove) {
   Attached app(*this, kGate);
   predict(10);
-  daemon_.control().windows[0].set_sizes = 0b11;
+  daemon_.control().devices[0].set_sizes = 0b11;
   app("retain");
   app("set fake_noting 1");
   const auto unmovable = [&](const std::string& launch, uint32_t sm_set) {
@@ -178,7 +178,7 @@ TEST_F(ShimSmSet, ARecordSaysWhatStayed) {
   app("set fake_no_lane 1");
   EXPECT_TRUE(stayed("launch 80")) << "its lane could not be made";
   app("set fake_no_lane 0");
-  daemon_.control().windows[0].sm_set = 0;
+  daemon_.control().devices[0].sm_set = 0;
   EXPECT_FALSE(stayed("coop 64")) << "it has no SM set";
   for (int i = 0; i < 8; ++i) {
     daemon_.control().hints[0].kernels[i].special = ipc::pack_special({.size = ipc::GroupCount(1)});
@@ -215,8 +215,8 @@ TEST_F(ShimSmSet, TheNextDaemonHearsWhichSetsThereAre) {
   ASSERT_EQ(daemon_.made_sets.size(), 2U) << "devices";
   EXPECT_FALSE(daemon_.made_sets[0].any()) << "none yet";
   constexpr ipc::MadeSets kMade{ipc::SetSizes(0b10), {.anchor = 2, .positions = 1}};
-  daemon_.control().windows[0].set_sizes = kMade.sizes.bits();
-  daemon_.control().windows[0].ring = ipc::pack_ring(kMade.ring);
+  daemon_.control().devices[0].set_sizes = kMade.sizes.bits();
+  daemon_.control().devices[0].ring = ipc::pack_ring(kMade.ring);
   app("retain");
   daemon_.hang_up();
   daemon_.accept(kLease);
@@ -228,18 +228,18 @@ TEST_F(ShimSmSet, TheNextDaemonHearsWhichSetsThereAre) {
 TEST_F(ShimSmSet, ASetOutsideTheFamilyBecomesTheNextLargerMember) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].set_sizes = 0b10;
+  daemon_.control().devices[0].set_sizes = 0b10;
   app("retain");
   app("set fake_noting 1");
   EXPECT_EQ(app("get fake_groups"), "6");
-  daemon_.control().windows[0].sm_set = kLast;
+  daemon_.control().devices[0].sm_set = kLast;
   daemon_.records();
   EXPECT_NE(lane_of(app), "");
   EXPECT_EQ(on_sm_set(), 1u);
   const auto records = daemon_.records();
   ASSERT_FALSE(records.empty());
   EXPECT_TRUE(records[0].unmovable) << "how long it takes tells nothing of the set";
-  daemon_.control().windows[0].sm_set = kSet;  // no member holds the first group
+  daemon_.control().devices[0].sm_set = kSet;  // no member holds the first group
   EXPECT_EQ(lane_of(app), "");
   EXPECT_EQ(off_sm_set(), 1u);
 }
@@ -269,12 +269,12 @@ TEST_F(ShimSmSet, NoCallOfOursEndsACaptureThatWeDoNotSee) {
   app("set fake_unseen 1");
   lane_of(app);
   lane_of(app, "second 72");
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   for (int i = 0; i < 20; ++i) {
     expect_asks(app, "launch 64", 0, 0u, kSet);
   }
   daemon_.control().hints[0].kernels[0].predicted_us = 0;  // timed by a pair of events
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   app("again 100");
   EXPECT_GT(std::stoi(app("get fake_event_calls")), 0);
   EXPECT_EQ(app("get fake_ended"), "0");
@@ -332,7 +332,7 @@ TEST_F(ShimSmSet, ALaunchThatMustSeeTheWholeDeviceStays) {
 TEST_F(ShimSmSet, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
   OnSet app(*this);
   lane_of(app);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   EXPECT_EQ(app("attributes 64"), "0");
   EXPECT_EQ(app("ops"), "launch 64,");
   EXPECT_EQ(app("get fake_prioritized"), "0");
@@ -341,7 +341,7 @@ TEST_F(ShimSmSet, ALaunchWithMoreAttributesThanThereIsRoomForStays) {
 TEST_F(ShimSmSet, ALaunchThatIsRefusedForItsPriorityMovesWithoutIt) {
   OnSet app(*this);
   const std::string lane = lane_of(app);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   app("set fake_refusing 1");
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(app("launch 64"), "0");
@@ -379,7 +379,7 @@ TEST_F(ShimSmSet, NothingMovesWhileAnythingCaptures) {
 
 TEST_F(ShimSmSet, AnotherContextsStreamsStay) {
   OnSet app(*this);
-  daemon_.control().windows[1].sm_set = kSet;
+  daemon_.control().devices[1].sm_set = kSet;
   lane_of(app);
   app("context 2");
   app("ops");

@@ -130,7 +130,7 @@ TEST_F(ShimSparse, TellsEachBehindWhichTheHostPauses) {
 
 TEST_F(ShimSparse, UntoldLaunchesHaveThePriorityToo) {
   go_sparse();
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   sparse(ipc::pack_sparse(-5));
   EXPECT_LT(told_at_best(500), 400u);
   EXPECT_EQ(app_("get fake_priority"), "-5");
@@ -139,7 +139,7 @@ TEST_F(ShimSparse, UntoldLaunchesHaveThePriorityToo) {
 
 TEST_F(ShimSparse, ALaunchThatTheDriverTakesAtNoPriorityGoesOnceWithoutIt) {
   go_sparse();
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   sparse(ipc::pack_sparse(-5));
   told_at_best(100);
   app_("set fake_refusing 1");
@@ -150,7 +150,7 @@ TEST_F(ShimSparse, ALaunchThatTheDriverTakesAtNoPriorityGoesOnceWithoutIt) {
 
 TEST_F(ShimSparse, ACaptureIsNotOfTheRow) {
   go_sparse();
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   sparse(ipc::pack_sparse(-5));
   told_at_best(100);
   EXPECT_EQ(app_("burst 5"), "0");

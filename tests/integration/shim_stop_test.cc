@@ -28,7 +28,7 @@ class ShimStops : public Shim {
   }
   void live_on() { daemon_.control().header.heartbeat_ns = INT64_MAX / 2; }
   void order(ipc::StopOrder order) {
-    daemon_.control().windows[0].stop = ipc::pack_stop(order);
+    daemon_.control().devices[0].stop = ipc::pack_stop(order);
     daemon_.control().stop_order.fetch_add(1);
     ipc::futex_wake(&daemon_.control().stop_order);
   }

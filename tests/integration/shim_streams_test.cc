@@ -21,10 +21,10 @@ TEST_F(Shim, TakesNothingForDoneThatAnotherThreadStillWaitsToLaunch) {
   Attached app(*this, kLease);
   predict(10);
   app("launch 64");
-  daemon_.control().windows[0].leased = kGate;
+  daemon_.control().devices[0].leased = kGate;
   app.send("@launch 64");
   const auto ask = daemon_.wait_for_ask(1);
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   app("launch 64");
   app("sync 64");
   const auto launches = records(Kind::KERNEL);
@@ -74,7 +74,7 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
   Attached app(*this, kLease);
   predict(10);
   app("launch 64");
-  daemon_.control().windows[1].leased = kGate;
+  daemon_.control().devices[1].leased = kGate;
   app.send("@launch 4096");
   const auto ask = daemon_.wait_for_ask(1);
   EXPECT_EQ(ask.device, 1);
@@ -88,7 +88,7 @@ TEST_F(Shim, AWaitOnOneDeviceHoldsNothingOnAnother) {
 // Each device counts from 1, and a thread waits in one place.
 TEST_F(Shim, ATicketOfOneDeviceIsNoneOfAnother) {
   Attached app(*this, kGate);
-  daemon_.control().windows[1].leased = kGate;
+  daemon_.control().devices[1].leased = kGate;
   predict(100);
   EXPECT_EQ(expect_asks(app, "launch").ask_seq, 1u);
   app("context 2");
@@ -129,7 +129,7 @@ TEST_F(Shim, UsesEventsAgainAfterOneFailed) {
 TEST_F(Shim, SaysWhatIsDoneBeforeAProgrammaticDependentLaunchThatWaits) {
   Attached app(*this, kGate);
   predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   uint64_t before = 0, done = 0;
   for (const char* launch : {"launch", "pdl", "launch", "pdl"}) {
     app.send(launch);
@@ -226,7 +226,7 @@ TEST_F(Shim, TellsOfEachLaunchThatTheDriverRefused) {
 TEST_F(Shim, GivesUpAPriorityThatTheDriverRefusesAKernel) {
   Attached app(*this, kLease);
   predict(10);
-  daemon_.control().windows[0].launch_priority = -5;
+  daemon_.control().devices[0].launch_priority = -5;
   app("set fake_refusing 1");
   for (int i = 0; i < 12; ++i) EXPECT_EQ(app("launch"), "0");
   EXPECT_EQ(app("get fake_launches"), "12");

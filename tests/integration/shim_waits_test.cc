@@ -20,7 +20,7 @@ class ShimWaits : public Shim {
   void hold_a_twin(Application& app) {
     start(app, kLease);
     predict(10);
-    daemon_.control().windows[0].sm_set = 5;
+    daemon_.control().devices[0].sm_set = 5;
     app("retain");
     EXPECT_EQ(app("graph_make"), "0");
     hold(app, kInstantiate);

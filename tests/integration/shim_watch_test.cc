@@ -129,7 +129,7 @@ TEST_F(ShimWatch, CountsNoLaunchWhereItFindsNoSlot) {
   daemon_.control().header.contended = 1;
   for (uint32_t i = 0; i < ipc::kThreads; ++i) daemon_.grant(asks[i], 0, i);
   EXPECT_EQ(app.receive(), std::to_string(ipc::kThreads));
-  daemon_.control().windows[0].leased = kLease;
+  daemon_.control().devices[0].leased = kLease;
   app("again 64");  // the shared counters are brought up to date now and then
   const auto pool = static_cast<size_t>(Admission::SELF_POOL);
   EXPECT_EQ(daemon_.client().counters.self[pool], 0u);

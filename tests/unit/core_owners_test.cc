@@ -1,7 +1,7 @@
 // Owners of the core, each without a scheduler.
 #include <gtest/gtest.h>
 
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 #include "daemon/core/promises.h"
 #include "daemon/core/telling.h"
 
@@ -41,32 +41,32 @@ TEST(Roster, ActiveClientsAreInOrderOfImportanceAndThenAsTheyCame) {
   EXPECT_EQ(roster.active().size(), 2u);
 }
 
-TEST(Asks, AHandleIsStaleOnceItsLaunchWasReleased) {
-  Asks asks;
+TEST(Heads, AHandleIsStaleOnceItsLaunchWasReleased) {
+  Heads heads;
   Client client;
-  const uint32_t slot = asks.add(client, ask_of(1, 7), 1000);
-  const LaunchId id = asks.id_of(slot);
-  EXPECT_EQ(client.asking.slot, slot);
-  asks.release(slot);
-  EXPECT_EQ(asks.slot_of(id), kNoAsk);
-  EXPECT_FALSE(client.asking.any());
-  EXPECT_EQ(asks.add(client, ask_of(0, 9), 2000), slot);
-  EXPECT_NE(asks.id_of(slot), id);
+  const uint32_t slot = heads.add(client, ask_of(1, 7), 1000);
+  const LaunchId id = heads.id_of(slot);
+  EXPECT_EQ(client.head.slot, slot);
+  heads.release(slot);
+  EXPECT_EQ(heads.slot_of(id), kNoHead);
+  EXPECT_FALSE(client.head.any());
+  EXPECT_EQ(heads.add(client, ask_of(0, 9), 2000), slot);
+  EXPECT_NE(heads.id_of(slot), id);
 }
 
-TEST(Asks, TurnsOfAClientWithTwiceTheShareAreHalfAsFarApart) {
-  Asks asks;
+TEST(Heads, TurnsOfAClientWithTwiceTheShareAreHalfAsFarApart) {
+  Heads heads;
   Client one, two;
   one.known.typical_us = two.known.typical_us = 100;
   one.rule.share = 2;
   for (Client* client : {&one, &two}) {
     for (const uint32_t ticket : {1u, 2u}) {
-      const uint32_t slot = asks.add(*client, ask_of(0, ticket), 1000);
-      asks.take_turn(slot);
-      asks.release(slot);
+      const uint32_t slot = heads.add(*client, ask_of(0, ticket), 1000);
+      heads.take_turn(slot);
+      heads.release(slot);
     }
   }
-  EXPECT_EQ(one.asking.turn_us * 2, two.asking.turn_us);
+  EXPECT_EQ(one.head.turn_us * 2, two.head.turn_us);
 }
 
 TEST(Promises, OnlyThoseAboveWithAPromiseLimitALaunch) {

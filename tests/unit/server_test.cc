@@ -387,7 +387,7 @@ TEST(ClientMemory, AWindowOfAGpuThatItDoesNotHaveIsWrittenNowhere) {
   EXPECT_TRUE(bytes() == before);
   d.device = 3;
   client.apply(d);
-  EXPECT_EQ(client.control().windows[0].leased.load(), 1u);
+  EXPECT_EQ(client.control().devices[0].leased.load(), 1u);
 }
 
 // How many sleep on the word: moved away and back, they sleep on.

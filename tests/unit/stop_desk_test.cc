@@ -42,7 +42,7 @@ TEST_F(StopDeskTest, AnOrderIsInItsWordAndIsToldOnceItWasCarriedOut) {
   able(ipc::kStopYes);
   look();
   desk_.order(*control_, 0, {true, 200});
-  EXPECT_EQ(ipc::unpack_stop(control_->windows[0].stop), (ipc::StopOrder{true, 200}));
+  EXPECT_EQ(ipc::unpack_stop(control_->devices[0].stop), (ipc::StopOrder{true, 200}));
   EXPECT_FALSE(look());
   carry_out();
   const auto said = look();
@@ -82,7 +82,7 @@ TEST_F(StopDeskTest, WhoCannotBeStoppedAnyMoreFindsNoOldOrder) {
   const auto said = look();
   ASSERT_TRUE(said);
   EXPECT_FALSE(said->off);
-  EXPECT_EQ(control_->windows[0].stop, 0U);
+  EXPECT_EQ(control_->devices[0].stop, 0U);
 }
 
 TEST_F(StopDeskTest, WhereStopsMayNotBeUsedNobodyCanBeStopped) {
@@ -94,7 +94,7 @@ TEST_F(StopDeskTest, WhereStopsMayNotBeUsedNobodyCanBeStopped) {
   carry_out();
   look();
   EXPECT_EQ(look(0, false)->able, ipc::kStopNotAsked);
-  EXPECT_EQ(control_->windows[0].stop, 0U);
+  EXPECT_EQ(control_->devices[0].stop, 0U);
 }
 
 TEST_F(StopDeskTest, AHostileClientIsHeardSeldomAndOnlyWhatMeansSomething) {

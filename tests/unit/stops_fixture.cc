@@ -107,7 +107,7 @@ void Stops::set_slice(rm::Handle group, uint64_t us, uint32_t status) {
 }
 
 void Stops::order(ipc::StopOrder order, uint32_t device) {
-  control_->windows[device].stop = ipc::pack_stop(order);
+  control_->devices[device].stop = ipc::pack_stop(order);
   control_->stop_order.fetch_add(1);
 }
 

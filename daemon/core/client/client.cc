@@ -150,7 +150,7 @@ double Client::gap_length_us(TimeNs now) const {
 }
 
 double Client::gap_left_us(TimeNs now) const {
-  const double withheld_us = asking.withheld && !busy(now) ? ceiling.owes_us() : 0;
+  const double withheld_us = head.withheld && !busy(now) ? ceiling.owes_us() : 0;
   return std::max(withheld_us,
                   gap_length_us(now) - static_cast<double>(now - rhythm.gap_start) / 1e3);
 }

@@ -34,16 +34,16 @@ struct Who {
   uint32_t pid = 0, uid = 0;
 };
 
-inline constexpr uint32_t kNoAsk = 0xffffffff;
+inline constexpr uint32_t kNoHead = 0xffffffff;
 
 // Its oldest unit that is held.
-struct Asking {
-  uint32_t slot = kNoAsk;  // where it waits
-  bool withheld = false;   // by its ceiling
+struct HeldHead {
+  uint32_t slot = kNoHead;  // where it waits
+  bool withheld = false;    // by its ceiling
   TimeNs since = 0;
-  double turn_us = 0;  // when its next turn begins (Asks::take_turn)
+  double turn_us = 0;  // when its next turn begins (Heads::take_turn)
 
-  bool any() const { return slot != kNoAsk; }
+  bool any() const { return slot != kNoHead; }
 };
 
 // What was promised to it, and what it does to others' promises.
@@ -89,7 +89,7 @@ struct Client {
   OnDevice work;
   Rhythm rhythm;
   Standing standing;
-  Asking asking;
+  HeldHead head;
   Run run;
   Stop stop;
   Known known;
@@ -108,7 +108,7 @@ struct Client {
   }
   double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }
   // It waits to launch, and its ceiling is not what it waits for.
-  bool wants() const { return asking.any() && !asking.withheld; }
+  bool wants() const { return head.any() && !head.withheld; }
   // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
   bool held_back() const { return standing.choice.refused && rule.fail_closed; }
 

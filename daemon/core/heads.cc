@@ -1,4 +1,4 @@
-#include "daemon/core/asks.h"
+#include "daemon/core/heads.h"
 
 #include <algorithm>
 #include <utility>
@@ -11,24 +11,24 @@ constexpr double kTurnLagUs = 2000;
 
 }  // namespace
 
-uint32_t Asks::slot_of(LaunchId id) const {
+uint32_t Heads::slot_of(LaunchId id) const {
   const uint32_t slot = static_cast<uint32_t>(id) - 1;
-  if (slot >= waiting_.size() || waiting_[slot].client == nullptr) return kNoAsk;
-  return waiting_[slot].generation == static_cast<uint32_t>(id >> 32) ? slot : kNoAsk;
+  if (slot >= waiting_.size() || waiting_[slot].client == nullptr) return kNoHead;
+  return waiting_[slot].generation == static_cast<uint32_t>(id >> 32) ? slot : kNoHead;
 }
 
-LaunchId Asks::id_of(uint32_t slot) const {
+LaunchId Heads::id_of(uint32_t slot) const {
   return LaunchId{waiting_[slot].generation} << 32 | (slot + 1);
 }
 
-uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
+uint32_t Heads::add(Client& c, const LaunchBody& b, TimeNs at) {
   if (free_.empty()) {
     free_.push_back(slots());
     waiting_.emplace_back();
   }
   const uint32_t slot = free_.back();
   free_.pop_back();
-  Waiting& w = waiting_[slot];
+  Head& w = waiting_[slot];
   w.client = &c;
   w.asked_at = w.wanted_since = at;
   w.arrival = ++arrivals_;
@@ -44,13 +44,13 @@ uint32_t Asks::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.gate.in_thread = b.admission == Admission::kAsk;
   w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
   if (w.at_gate()) stand_at_gate(w, b);
-  c.asking.slot = slot;
-  c.asking.since = at;
+  c.head.slot = slot;
+  c.head.since = at;
   ++count_;
   return slot;
 }
 
-void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
+void Heads::stand_at_gate(Head& w, const LaunchBody& b) {
   Client& c = *w.client;
   c.work.at_gate = true;
   if (!b.unmovable) w.gate.sm_set = c.set_of(b.kernel).or_if_empty(c.place.sm_set);
@@ -62,18 +62,18 @@ void Asks::stand_at_gate(Waiting& w, const LaunchBody& b) {
       std::max(c.predict_us(b.kernel) / (b.may_follow + 1), static_cast<double>(b.unit_us));
 }
 
-void Asks::withhold(uint32_t slot, bool withheld) {
-  Waiting& w = waiting_[slot];
+void Heads::withhold(uint32_t slot, bool withheld) {
+  Head& w = waiting_[slot];
   w.was_withheld |= withheld;
   if (std::exchange(w.withheld, withheld) == withheld) return;
-  w.client->asking.withheld = withheld;
+  w.client->head.withheld = withheld;
   withheld_ += withheld ? 1 : -1;
 }
 
-void Asks::release(uint32_t slot) {
+void Heads::release(uint32_t slot) {
   withhold(slot, false);
-  Waiting& w = waiting_[slot];
-  w.client->asking.slot = kNoAsk;
+  Head& w = waiting_[slot];
+  w.client->head.slot = kNoHead;
   if (w.at_gate()) w.client->work.at_gate = false;
   --count_;
   w.client = nullptr;
@@ -81,14 +81,14 @@ void Asks::release(uint32_t slot) {
   free_.push_back(slot);
 }
 
-bool Asks::before(const Client& c) const {
-  return count_ > 0 && std::any_of(waiting_.begin(), waiting_.end(), [&](const Waiting& w) {
+bool Heads::before(const Client& c) const {
+  return count_ > 0 && std::any_of(waiting_.begin(), waiting_.end(), [&](const Head& w) {
            return w.client != nullptr && w.client->rule.priority <= c.rule.priority &&
                   !w.withheld && !w.client->held_back();
          });
 }
 
-void Asks::served(const Waiting& w) {
+void Heads::served(const Head& w) {
   double& last = turn_us_[static_cast<size_t>(w.client->rule.priority)];
   last = std::max(last, w.turn_us);
 }
@@ -96,12 +96,11 @@ void Asks::served(const Waiting& w) {
 // Equals share the GPU's time by their weights: start-time fair queueing (Goyal, Vin and Cheng,
 // SIGCOMM 1996). A turn begins where the client's last one ends, so that threads buy no share, and
 // not long before the last that was served, so that neither does a pause.
-void Asks::take_turn(uint32_t slot) {
-  Waiting& w = waiting_[slot];
+void Heads::take_turn(uint32_t slot) {
+  Head& w = waiting_[slot];
   Client& c = *w.client;
-  w.turn_us =
-      std::max(c.asking.turn_us, turn_us_[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
-  c.asking.turn_us = w.turn_us + std::max(1.0, w.predicted_us() + w.open_us) / c.rule.share;
+  w.turn_us = std::max(c.head.turn_us, turn_us_[static_cast<size_t>(c.rule.priority)] - kTurnLagUs);
+  c.head.turn_us = w.turn_us + std::max(1.0, w.predicted_us() + w.open_us) / c.rule.share;
 }
 
 }  // namespace heddle::core

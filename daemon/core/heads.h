@@ -18,7 +18,7 @@ struct UnitAtGate {
   bool in_thread = false;  // its thread waits for the ticket, and no stream
 };
 
-struct Waiting {
+struct Head {
   Client* client = nullptr;  // nullptr: the slot is free
   TimeNs asked_at = 0;
   TimeNs wanted_since = 0;  // a graph that was stopped inside asks again
@@ -45,24 +45,24 @@ struct Waiting {
     return gate.unit_us > 0 ? gate.unit_us : client->predict_us(kernel);
   }
   bool movable() const { return !unmovable && client->place.groups.count > GroupCount(1); }
-  // It can be, or what its client posts next.
+  // Or what its client posts next is.
   bool moves() const {
-    return movable() || (at_gate() && client->place.groups.count > GroupCount(1));
+    return (!unmovable || at_gate()) && client->place.groups.count > GroupCount(1);
   }
 };
 
-class Asks {
+class Heads {
  public:
-  Asks() { waiting_.reserve(256); }
+  Heads() { waiting_.reserve(256); }
 
   size_t count() const { return count_; }
   size_t wanting() const { return count_ - withheld_; }  // those that no ceiling withholds
   void withhold(uint32_t slot, bool withheld);
   uint32_t slots() const { return static_cast<uint32_t>(waiting_.size()); }
-  Waiting& operator[](uint32_t slot) { return waiting_[slot]; }
-  const Waiting& operator[](uint32_t slot) const { return waiting_[slot]; }
-  std::span<Waiting> all() { return waiting_; }  // free slots too
-  std::span<const Waiting> all() const { return waiting_; }
+  Head& operator[](uint32_t slot) { return waiting_[slot]; }
+  const Head& operator[](uint32_t slot) const { return waiting_[slot]; }
+  std::span<Head> all() { return waiting_; }  // free slots too
+  std::span<const Head> all() const { return waiting_; }
 
   uint32_t slot_of(LaunchId id) const;  // kNoAsk if it is stale
   LaunchId id_of(uint32_t slot) const;
@@ -73,12 +73,12 @@ class Asks {
   // Somebody waits whose turn it is before the client has another: as important, or more.
   bool before(const Client& client) const;
   // It was let go: whoever pauses does not fall behind its turn by long.
-  void served(const Waiting& ask);
+  void served(const Head& ask);
 
  private:
-  static void stand_at_gate(Waiting& ask, const LaunchBody& launch);
+  static void stand_at_gate(Head& ask, const LaunchBody& launch);
 
-  std::vector<Waiting> waiting_;
+  std::vector<Head> waiting_;
   std::vector<uint32_t> free_;
   size_t count_ = 0, withheld_ = 0;
   uint64_t arrivals_ = 0;
