@@ -259,6 +259,8 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (gated_) [[unlikely]] {
     fields.may_follow = twin_.gates;
+    constexpr uint32_t kTies = 2;  // in the stream, and as many in the lane
+    if (lane() != nullptr) add_beside_units(*in_.session().gates, stream_->device, kTies);
     in_.count(Admission::ASK);
     return post_gated(fields);
   }

@@ -53,8 +53,8 @@ uint64_t end_unit(const GateBook& book, const StreamSlot& stream, Unit& unit) {
   return last ? gate : 0;
 }
 
-void add_beside_units(GateBook& book, int device) {
-  book.sums[device].all.fetch_add(sum_of(0), std::memory_order_relaxed);
+void add_beside_units(GateBook& book, int device, uint32_t places) {
+  book.sums[device].all.fetch_add(places * sum_of(0), std::memory_order_relaxed);
 }
 
 bool is_released(const GateBook& book, int device, uint32_t ticket) {

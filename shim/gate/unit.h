@@ -24,8 +24,8 @@ void add_to_unit(GateBook& book, int device, Unit& unit, float us);
 // waits for. Else 0.
 uint64_t end_unit(const GateBook& book, const StreamSlot& stream, Unit& unit);
 
-// Something else that takes a place in the driver's queue: a copy, an event.
-void add_beside_units(GateBook& book, int device);
+// Something else that takes places in the driver's queue: a copy, an event, the ties of a detour.
+void add_beside_units(GateBook& book, int device, uint32_t places = 1);
 
 // The daemon let that ticket go.
 bool is_released(const GateBook& book, int device, uint32_t ticket);

@@ -1,5 +1,6 @@
 // The built shim's SM sets: the detour of a launch, what takes none, and who ends what.
 #include <gtest/gtest.h>
+#include <poll.h>
 
 #include "tests/integration/shim_setting.h"
 
@@ -71,6 +72,25 @@ TEST_F(ShimSmSet, AHeldLaunchStandsAtItsGateBeforeTheDetour) {
     EXPECT_EQ(record.admission, wire::Admission::GATED);
     EXPECT_FALSE(record.unmovable);
   }
+}
+
+// The lane's queue in the driver ends as a stream's does: there the driver would make the thread
+// wait.
+TEST_F(ShimSmSet, DetoursOfHeldLaunchesCountAsAhead) {
+  daemon_.has_gates = true;
+  Application app(environment());
+  start(app, kGate);
+  daemon_.control().devices[0].sm_set = kSet;
+  app("retain");
+  expect_asks(app, "launch 64");
+  predict(1);
+  daemon_.records();
+  for (int i = 0; i < 134; ++i) ASSERT_EQ(app("launch 64"), "0");
+  app.send("launch 64");
+  poll(nullptr, 0, 50);
+  EXPECT_FALSE(app.answered());
+  daemon_.gates->word[0] = ipc::gate_open(1'000);
+  EXPECT_EQ(app.receive(), "0");
 }
 
 TEST_F(ShimSmSet, ALaunchIsTiedToItsStreamOnBothSides) {
