@@ -12,7 +12,7 @@
 -- a launch that cannot be stopped soon no more goes along than gap and quantum hold.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
 -- others: beside a program of small kernels best effort gets more that way, beside one that fills
--- the GPU less. Which it is, is tried; a graph always runs there.
+-- the GPU less. Which it is, is tried; a graph that asks always runs there.
 queue.create("be")
 
 local lib = import "lib/above"
@@ -167,8 +167,7 @@ return policy {
       local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
       -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
       -- What is held on the device has its place: in a gap a graph has all of them.
-      local device = k.client.held == "device"
-      local apart = a.way == FENCE or k.kind == "graph" and not device
+      local apart = a.way == FENCE or k.kind == "graph" and k.client.held ~= "device"
       lib.keep_to(k.client, mps and apart and left < huge and few or 0)
       local busy = g:busy(q)
       if not busy and left < huge then
