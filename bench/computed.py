@@ -420,7 +420,7 @@ def placements_table():
         ("best", "the best placement, known afterwards"),
         ("measured", "the same pairs, measured at other shares"),
         ("forest", "the forest, which has seen none of the pairs"),
-        ("rule", "the rule of truth.h"),
+        ("rule", "the rule of cluster.h"),
         ("estimator", "core's interference estimator"),
         ("random", "nobody: the mean of all placements"),
         ("worst", "the worst placement"))]

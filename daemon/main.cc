@@ -18,9 +18,9 @@
 #include <iostream>
 #include <thread>
 
+#include "daemon/base/files.h"
 #include "daemon/base/owners.h"
 #include "daemon/base/printable_output.h"
-#include "daemon/base/state_directory.h"
 #include "daemon/base/version.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy_store.h"

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
-#include "daemon/base/read_file.h"
-#include "daemon/base/replace_file.h"
 #include "daemon/base/utc_text.h"
 #include "daemon/policy_store.h"
 

@@ -10,11 +10,10 @@
 #include <set>
 #include <sstream>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
 #include "daemon/base/nearest.h"
 #include "daemon/base/owners.h"
-#include "daemon/base/read_file.h"
-#include "daemon/base/replace_file.h"
 #include "daemon/policy/files.h"
 
 namespace heddle {
@@ -56,7 +55,7 @@ std::string near_name(const std::string& directory, const std::string& name) {
   std::vector<std::string> names;
   for (const fs::path& file : policy::policy_files(directory)) names.push_back(file.stem());
   const std::vector<std::string_view> known(names.begin(), names.end());
-  const std::string near = policy::nearest(name, known);
+  const std::string near = nearest(name, known);
   return near.empty() ? "; heddle policy list shows what there is"
                       : "; did you mean '" + near + "'?";
 }

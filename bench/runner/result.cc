@@ -6,8 +6,8 @@
 #include <fstream>
 #include <random>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
-#include "daemon/base/read_file.h"
 
 namespace heddle::bench {
 namespace fs = std::filesystem;

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "bench/runner/expect.h"
-#include "bench/runner/requests.h"
 #include "bench/runner/result.h"
+#include "bench/runner/rows.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
 #include "bench/runner/table.h"

@@ -79,7 +79,7 @@ scenario::Scenario load(const ScenarioOptions& options) {
   for (const scenario::PolicyRow& row : s.policies) {
     if (row.job.empty() || std::find(jobs.begin(), jobs.end(), row.job) != jobs.end()) continue;
     throw std::runtime_error(s.file + ": policies: '" + row.text + "': no job '" + row.job + "'" +
-                             policy::did_you_mean(row.job, jobs));
+                             did_you_mean(row.job, jobs));
   }
   return s;
 }
@@ -92,7 +92,7 @@ std::vector<Missing> leave_out_unknown(scenario::Scenario& s, const std::string&
   std::erase_if(s.policies, [&](const scenario::PolicyRow& row) {
     const bool path = row.policy.find('/') != std::string::npos;
     if (path || std::find(names.begin(), names.end(), row.policy) != names.end()) return false;
-    const std::string near = policy::did_you_mean(row.policy, known);
+    const std::string near = did_you_mean(row.policy, known);
     if (near.find("did you mean") != std::string::npos) {
       throw std::runtime_error(s.file + ": no policy '" + row.policy + "'" + near);
     }

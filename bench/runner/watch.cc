@@ -1,6 +1,9 @@
 #include "bench/runner/watch.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 
 namespace heddle::bench {
@@ -53,6 +56,11 @@ std::optional<double> hooks_grown_us(const Json& before, const Json& now) {
   return grown_us;
 }
 
+template <class F>
+F* symbol(void* library, const char* name) {
+  return reinterpret_cast<F*>(dlsym(library, name));
+}
+
 }  // namespace
 
 Json grown(const Json& before, const Json& now) {
@@ -98,6 +106,79 @@ void Watch::end(Block& out) {
   }
   out.counters = grown(before_, status);
   if (out.counters.count("bound_violations") == 0) out.exceeded_us_max = 0;  // of another block
+}
+
+EnergyMeter::EnergyMeter() {
+  load();
+  if (problem_.empty() && !joules()) problem_ = "NVML has no energy counter for this GPU";
+}
+
+void EnergyMeter::load() {
+  const char* named = getenv("HEDDLE_NVML");
+  void* nvml = dlopen(named != nullptr ? named : "libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (nvml == nullptr) {
+    problem_ = dlerror();
+    return;
+  }
+  const auto init = symbol<int()>(nvml, "nvmlInit_v2");
+  const auto by_index = symbol<int(unsigned, void**)>(nvml, "nvmlDeviceGetHandleByIndex_v2");
+  const auto by_uuid = symbol<int(const char*, void**)>(nvml, "nvmlDeviceGetHandleByUUID");
+  total_mj_ = symbol<int(void*, unsigned long long*)>(nvml, "nvmlDeviceGetTotalEnergyConsumption");
+  if (init == nullptr || by_index == nullptr || total_mj_ == nullptr) {
+    problem_ = "NVML lacks functions; it is too old";
+    return;
+  }
+  const char* visible = getenv("CUDA_VISIBLE_DEVICES");
+  std::string first = visible != nullptr ? visible : "";
+  first.resize(std::min(first.size(), first.find(',')));
+  const bool uuid = first.rfind("GPU-", 0) == 0 && by_uuid != nullptr;
+  int error = init();
+  if (error == 0) {
+    error = uuid ? by_uuid(first.c_str(), &device_)
+                 : by_index(static_cast<unsigned>(strtoul(first.c_str(), nullptr, 10)), &device_);
+  }
+  if (error != 0) problem_ = "NVML does not answer: error " + std::to_string(error);
+}
+
+std::optional<double> EnergyMeter::joules() const {
+  unsigned long long mj = 0;
+  if (!problem_.empty() || total_mj_(device_, &mj) != 0) return std::nullopt;
+  return static_cast<double>(mj) / 1e3;
+}
+
+std::string duration_text(double seconds) {
+  const int whole = static_cast<int>(seconds + 0.5);
+  char text[32];
+  if (whole < 60) {
+    snprintf(text, sizeof text, "%d s", whole);
+  } else {
+    snprintf(text, sizeof text, "%d:%02d", whole / 60, whole % 60);
+  }
+  return text;
+}
+
+std::string block_text(const Block& block, const scenario::Scenario& scenario) {
+  std::string out;
+  char text[160];
+  for (const scenario::Job& job : scenario.jobs) {
+    const auto found = block.jobs.find(job.name);
+    if (found == block.jobs.end()) continue;
+    std::vector<uint32_t> sorted = found->second.us;
+    std::sort(sorted.begin(), sorted.end());
+    const double count = static_cast<double>(sorted.size());
+    double sum = 0;
+    for (const uint32_t us : sorted) sum += us;
+    if (sorted.empty()) {
+      snprintf(text, sizeof text, "  %s: nothing done", job.name.c_str());
+    } else if (job.role == scenario::Role::kLatency) {
+      snprintf(text, sizeof text, "  %s %.3f p99 %.3f ms", job.name.c_str(), sum / count / 1e3,
+               quantile(sorted, 0.99) / 1e3);
+    } else {
+      snprintf(text, sizeof text, "  %s %.2f/s", job.name.c_str(), count / found->second.span_s);
+    }
+    out += text;
+  }
+  return out;
 }
 
 }  // namespace heddle::bench

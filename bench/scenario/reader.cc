@@ -72,8 +72,8 @@ void Reader::problem(const toml::source_region& where, const std::string& what) 
 
 void Reader::finish() {
   others([this](const toml::key& key, const toml::node&) {
-    problem(key.source(), "unknown key " + prefix_ + std::string(key.str()) +
-                              policy::did_you_mean(key.str(), known_));
+    problem(key.source(),
+            "unknown key " + prefix_ + std::string(key.str()) + did_you_mean(key.str(), known_));
   });
 }
 

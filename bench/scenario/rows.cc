@@ -142,7 +142,7 @@ Result<Baseline> parse_baseline(std::string_view text, const std::vector<Job>& j
     return row;
   }
   known.insert(known.end(), {"mps:25", "split:25"});
-  return fail("no baseline " + quoted(text) + policy::did_you_mean(text, known));
+  return fail("no baseline " + quoted(text) + did_you_mean(text, known));
 }
 
 Result<Arrivals> parse_arrivals(std::string_view text) {

@@ -11,8 +11,8 @@
 
 #include "bench/scenario/pairs.h"
 #include "bench/scenario/reader.h"
+#include "daemon/base/files.h"
 #include "daemon/base/nearest.h"
-#include "daemon/base/read_file.h"
 
 namespace heddle::scenario {
 namespace {
@@ -77,7 +77,7 @@ void read_params(Reader& r, Job& job) {
   r.others([&](const toml::key& key, const toml::node& node) {
     const std::string name(key.str());
     for (const std::string_view known : r.known_keys()) {
-      if (policy::edit_distance(name, known) > 1) continue;
+      if (edit_distance(name, known) > 1) continue;
       return r.problem(key.source(),
                        "unknown key job." + name + "; did you mean '" + std::string(known) + "'?");
     }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace heddle::policy {
+namespace heddle {
 
 // Insertions, deletions and replacements between the two.
 inline size_t edit_distance(std::string_view a, std::string_view b) {
@@ -58,4 +58,4 @@ inline std::string did_you_mean(std::string_view written, std::span<const std::s
   return all;
 }
 
-}  // namespace heddle::policy
+}  // namespace heddle

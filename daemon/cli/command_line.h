@@ -2,7 +2,10 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <CLI/Validators.hpp>
+
 #include <iostream>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -36,7 +39,7 @@ inline std::string unknown_command(const CLI::App& app, std::span<char* const> w
     if (next == nullptr) {
       if (names.empty()) return "";
       const std::vector<std::string_view> known(names.begin(), names.end());
-      return "no command '" + std::string(word) + "'" + policy::did_you_mean(word, known);
+      return "no command '" + std::string(word) + "'" + did_you_mean(word, known);
     }
     at = next;
   }
@@ -52,5 +55,25 @@ class UsageFormatter : public CLI::Formatter {
     return text.insert(text.find_last_not_of('\n') + 1, " -- CMD [ARGS...]");
   }
 };
+
+// Numbers and lengths of time on the command line: 90s, 10m, 8h.
+inline constexpr double kDayS = 86'400;
+
+inline CLI::AsNumberWithUnit as_seconds() {
+  const std::map<std::string, double> units{{"s", 1}, {"m", 60}, {"h", 3600}};
+  return CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::CASE_SENSITIVE, "TIME");
+}
+
+// CLI::Range takes NaN, which is neither below nor above anything: it would never end.
+inline CLI::Validator between(double least, double most) {
+  const CLI::Range range(least, most);
+  return CLI::Validator(
+      [range](std::string& text) {
+        double value = 0;
+        const bool number = CLI::detail::lexical_cast(text, value) && value == value;
+        return number ? range(text) : "Value " + text + " is not a number";
+      },
+      range.get_description());
+}
 
 }  // namespace heddle::cli

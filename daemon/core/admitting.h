@@ -3,7 +3,6 @@
 #pragma once
 
 #include "daemon/core/allowances.h"
-#include "daemon/core/builtin.h"
 #include "daemon/core/explaining.h"
 #include "daemon/core/openings.h"
 #include "daemon/core/pauses.h"

@@ -2,8 +2,11 @@
 // core: the server writes shared memory, the simulator starts a launch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "daemon/core/event.h"
 
@@ -50,5 +53,19 @@ struct Decision {
 };
 
 static_assert(std::is_trivially_copyable_v<Decision>);
+
+// What a policy leaves behind that lost its place to its faults.
+inline constexpr size_t kLastDecisions = 64;
+
+struct LastWords {
+  struct Queued {
+    std::string name;
+    size_t waiting;
+  };
+  TimeNs at = -1;                   // -1: none has
+  std::string dump;                 // what its dump hook said
+  std::vector<Queued> queues;       // of it, as they were
+  std::vector<Decision> decisions;  // the last grants by whomever, the oldest first
+};
 
 }  // namespace heddle::core

@@ -4,7 +4,7 @@
 #include <bit>
 #include <vector>
 
-#include "daemon/core/placement.h"
+#include "daemon/core/client/outstanding.h"
 
 namespace heddle::core {
 

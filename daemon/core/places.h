@@ -1,5 +1,5 @@
 // Which SMs launches run on: each client's SM sets, and where a launch that asks is placed (KRISP
-// section 4.3). placement.h has the pure functions.
+// section 4.3). client/outstanding.h has the pure functions.
 #pragma once
 
 #include "daemon/core/heads.h"

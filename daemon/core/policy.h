@@ -1,5 +1,5 @@
 // The seam between the scheduler core and whoever decides: the built-in default and Lua policies
-// implement Policy, the core implements Gpu (sight.h, orders.h). Hooks are sched_ext's
+// implement Policy, the core implements Gpu (sight.h, seat.h). Hooks are sched_ext's
 // (policies/REFERENCE.md).
 //
 // A policy sees launches through handles that may go stale at any time; every call of Gpu accepts
@@ -30,7 +30,7 @@ using LaunchId = uint64_t;
 using QueueId = uint32_t;
 
 // CU_LAUNCH_ATTRIBUTE_PRIORITY: the blocks of -5 are placed first under MPS, those of 0 last.
-inline constexpr int kBuiltinPriority = -128;  // the built-in's choice (builtin.h)
+inline constexpr int kBuiltinPriority = -128;  // the built-in's choice (allowances.h)
 inline bool is_launch_priority(double level) { return level >= -5 && level <= 0; }
 
 inline constexpr ipc::KernelFacts kUnknownFacts{};

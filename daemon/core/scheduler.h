@@ -23,10 +23,8 @@
 #include "daemon/core/decision.h"
 #include "daemon/core/event.h"
 #include "daemon/core/explain.h"
-#include "daemon/core/last_words.h"
 #include "daemon/core/policy.h"
 #include "daemon/core/shadow.h"
-#include "daemon/core/stall.h"
 #include "daemon/core/waits.h"
 
 namespace heddle::core {
@@ -171,7 +169,7 @@ class Scheduler {
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
   // The GPU has another number of SMs than who spoke first said.
   void set_sm_total(SmCount sm_total);
-  // There is one client in all at most, and has been for a while, or is so no more (builtin.h).
+  // There is one client in all at most, and has been for a while, or is so no more (allowances.h).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 
   // The constants of this GPU for predicting interference; an H100's until then.

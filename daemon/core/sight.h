@@ -1,10 +1,9 @@
 // What a policy may read of the core, put together from those who own it. Its queues are here, its
-// orders are not: the live policy's are done (orders.h), a candidate's are kept apart
+// orders are not: the live policy's are done (seat.h), a candidate's are kept apart
 // (candidate.h).
 #pragma once
 
 #include "daemon/core/bounds.h"
-#include "daemon/core/ceilings.h"
 #include "daemon/core/gpu_time.h"
 #include "daemon/core/heads.h"
 #include "daemon/core/learning.h"

@@ -1,10 +1,10 @@
 // Who keeps the device from a launch that waited for the starvation bound.
 #pragma once
 
+#include "daemon/core/explain.h"
 #include "daemon/core/heads.h"
 #include "daemon/core/roster.h"
 #include "daemon/core/situation.h"
-#include "daemon/core/stall.h"
 
 namespace heddle::core {
 

@@ -2,7 +2,7 @@
 // that nobody told of: of a client alone at work, and of rows (ipc/sparse.h).
 #pragma once
 
-#include "daemon/core/kernel_sizes.h"
+#include "daemon/core/allowances.h"
 #include "daemon/core/progress.h"
 
 namespace heddle::core {

@@ -5,7 +5,7 @@
 #include <set>
 #include <sstream>
 
-#include "daemon/base/read_file.h"
+#include "daemon/base/files.h"
 #include "daemon/base/toml.h"
 
 namespace heddle::plan {

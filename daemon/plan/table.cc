@@ -7,7 +7,6 @@
 #include <map>
 
 #include "daemon/base/files.h"
-#include "daemon/base/read_file.h"
 #include "daemon/plan/mig.h"
 
 namespace heddle::plan {
@@ -218,7 +217,7 @@ size_t size_index(uint32_t compute) {
 
 Result<JobTable> read_parvagpu(const std::string& directory) {
   JobTable table{"ParvaGPU, A100-80GB", "a100-80gb", {}, {}};
-  for (const std::string& path : cli::files_of({directory}, ".csv", cli::Depth::kDirectory)) {
+  for (const std::string& path : files_of({directory}, ".csv", Depth::kDirectory)) {
     auto curves = read_parvagpu_model(path, *gpu_model(table.gpu));
     if (!curves) return fail(curves.error().message);
     table.curves.insert(table.curves.end(), curves->begin(), curves->end());

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "daemon/base/files.h"
 #include "daemon/base/nearest.h"
-#include "daemon/base/read_file.h"
 #include "daemon/policy/files.h"
 #include "daemon/policy/running.h"
 

@@ -14,7 +14,7 @@
 #include "daemon/base/nearest.h"
 #include "daemon/policy/culprit.h"
 #include "daemon/policy/files.h"
-#include "daemon/policy/frame.h"
+#include "daemon/policy/running.h"
 
 namespace heddle::policy {
 namespace {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "daemon/core/policy.h"
+#include "daemon/policy/declaration.h"
 #include "daemon/policy/limits.h"
 #include "daemon/policy/maps.h"
 #include "daemon/policy/objects.h"
@@ -80,5 +81,15 @@ const Verdict* to_verdict(lua_State* L, int index);
 
 // Reads a text file of at most kSourceBytes: what imports are read by, unless a Source says else.
 Result<std::string> read_source(const std::string& path);
+
+// Where things lie on a policy's Lua stack, and what hooks return at most.
+// Layout of the Lua stack between calls: the error handler, `p`, one function per hook.
+inline constexpr int kParamsIndex = 2;
+inline constexpr int kFirstHookIndex = 3;
+inline constexpr int kTop = kFirstHookIndex + static_cast<int>(kHooks) - 1;
+inline constexpr int kCallSlots = 8;         // a function and its arguments, or what it returns
+inline constexpr int kRunResults = 5;        // RUN, k, sm, stream_priority, reason
+inline constexpr int kAllowanceResults = 2;  // GATE, reason
+inline constexpr int kKernelResults = 3;     // sm, stream_priority, timed
 
 }  // namespace heddle::policy

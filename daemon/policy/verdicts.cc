@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "daemon/policy/frame.h"
 #include "daemon/policy/lua_policy.h"
+#include "daemon/policy/running.h"
 
 namespace heddle::policy {
 namespace {

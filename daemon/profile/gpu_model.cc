@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "daemon/base/files.h"
-#include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 
 namespace heddle::profiles {
@@ -171,7 +170,7 @@ Result<DeviceModel> load_gpu_model(const std::string& path) {
 Result<DeviceModel> find_gpu_model(const std::string& directory, const std::string& gpu) {
   DeviceModel best;
   bool found = false;
-  for (const std::string& file : cli::files_of({directory}, ".toml", cli::Depth::kDirectory)) {
+  for (const std::string& file : files_of({directory}, ".toml", Depth::kDirectory)) {
     Result<DeviceModel> model = load_gpu_model(file);
     if (!model) return model;
     if (!gpu.starts_with(model->gpu) || (found && model->gpu.size() <= best.gpu.size())) continue;

@@ -8,8 +8,7 @@
 #include <sstream>
 #include <unordered_map>
 
-#include "daemon/base/read_file.h"
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 
 namespace heddle::profiles {
 namespace {

@@ -4,8 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "daemon/server/explain.h"
 #include "daemon/server/memory.h"
+#include "daemon/server/ps.h"
 
 namespace heddle::server {
 namespace {

@@ -15,7 +15,6 @@
 #include "daemon/base/files.h"
 #include "daemon/base/nearest.h"
 #include "daemon/base/owners.h"
-#include "daemon/base/read_file.h"
 #include "daemon/base/toml.h"
 #include "daemon/server/rules.h"
 #include "ipc/memory.h"
@@ -131,7 +130,7 @@ class Section {
   std::string finish() {
     for (const auto& [key, node] : table_) {
       if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-      const std::string near = policy::nearest(key.str(), known_);
+      const std::string near = nearest(key.str(), known_);
       error_.clear();
       problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
                                 std::string(key.str()) +
@@ -434,7 +433,7 @@ Result<std::vector<std::string>> files_of(const std::string& file) {
     if (errno == ENOENT) return std::vector{file};
     return fail(directory + ": cannot be read: " + strerror(errno) + "; check its permissions");
   }
-  std::vector<std::string> files = cli::files_of({directory}, ".toml", cli::Depth::kDirectory);
+  std::vector<std::string> files = files_of({directory}, ".toml", Depth::kDirectory);
   std::erase_if(files, [&](const std::string& each) { return each[directory.size() + 1] == '.'; });
   if (std::string why = files_problem(directory, files, kFileMost); !why.empty()) return fail(why);
   files.insert(files.begin(), file);

@@ -98,7 +98,7 @@ struct Config {
   uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
   bool gates = true;       // held launches of clients that ask for it wait on the GPU (gates.h)
-  bool unobserved = true;  // who is alone at work need not report each launch (observation.h)
+  bool unobserved = true;  // who is alone at work need not report each launch (reports.h)
   bool sparse = true;      // nor who launches faster than its gaps can be used (ipc/sparse.h)
 
   GpuMode gpu_mode = GpuMode::kAuto;

@@ -12,7 +12,6 @@
 #include "daemon/server/config.h"
 #include "daemon/server/gpus.h"
 #include "daemon/server/log.h"
-#include "daemon/server/mistakes.h"
 #include "daemon/server/stepper.h"
 
 namespace heddle::server {

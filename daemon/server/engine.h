@@ -16,16 +16,14 @@
 
 #include "daemon/server/alerts.h"
 #include "daemon/server/batch.h"
-#include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/gate_watch.h"
-#include "daemon/server/mistakes.h"
 #include "daemon/server/policy_in_force.h"
 #include "daemon/server/presence.h"
 #include "daemon/server/reports.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
-#include "daemon/server/stop_answers.h"
+#include "daemon/server/stop_asking.h"
 
 namespace heddle::server {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "daemon/server/explain.h"
+#include "daemon/server/ps.h"
 
 namespace heddle::server {
 namespace {

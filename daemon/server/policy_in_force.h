@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "daemon/server/devices.h"
-#include "daemon/server/prepared.h"
+#include "daemon/server/policy_source.h"
 #include "daemon/server/reports.h"
 #include "daemon/server/shadows.h"
 

@@ -6,9 +6,10 @@
 // while one of those is under way.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <utility>
@@ -106,5 +107,18 @@ class PolicyStore {
   // The same, and what else is of use once it has lost its place: traceback, maps.
   virtual nlohmann::json describe_ended(const core::Policy& instance) const = 0;
 };
+
+// A policy generation with instances of it, made where nobody waits.
+using Instances = std::vector<std::unique_ptr<core::Policy>>;
+
+struct Prepared {
+  Generation generation;
+  Instances instances;
+};
+
+// Any thread.
+Result<Prepared> prepare(Generation generation, size_t instances);
+// One of those that are `spare`, else a fresh one, of what was read then.
+Result<std::unique_ptr<core::Policy>> take_instance(const Generation& generation, Instances& spare);
 
 }  // namespace heddle::server

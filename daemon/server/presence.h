@@ -4,18 +4,45 @@
 
 #include <sys/types.h>
 
+#include <array>
+#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
 #include "daemon/profile/store.h"
-#include "daemon/server/contention.h"
 #include "daemon/server/devices.h"
 #include "daemon/server/policy_in_force.h"
 #include "daemon/server/roster.h"
 #include "daemon/server/stepper.h"
-#include "daemon/server/stop_answers.h"
+#include "daemon/server/stop_asking.h"
 
 namespace heddle::server {
+
+// Who waits for a GPU below whom: a client is contended, and reports finely, while somebody less
+// important waits for a GPU that it works on. Loop thread only.
+class Contention {
+ public:
+  Contention(const Roster& roster, const Devices& devices) : roster_(roster), devices_(devices) {}
+
+  // Looks who waits, and tells the clients whom that concerns.
+  void update(core::TimeNs now);
+  bool concerns(const Client& client) const;
+  // A thread waits for a grant, or did a moment ago, and its program with it; what waits on the GPU
+  // holds no thread.
+  bool any() const { return any_; }
+
+ private:
+  struct Below {
+    int8_t priority = -1;  // the least important one that waits, -1: none
+    core::TimeNs until = 0;
+  };
+
+  const Roster& roster_;
+  const Devices& devices_;
+  std::array<Below, ipc::kDevices> below_;  // by the GPU's number
+  bool any_ = false;
+  core::TimeNs any_until_ = 0;
+};
 
 class Presence {
  public:

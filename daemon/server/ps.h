@@ -2,8 +2,10 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+
 #include <string>
 
+#include "daemon/server/engine.h"
 #include "daemon/server/origin.h"
 #include "daemon/server/requests.h"
 #include "ipc/limits.h"
@@ -39,5 +41,18 @@ nlohmann::json bound_json(const core::ClientStatus& status, bool named);
 // `truncated` says that there are more. No turn of the loop describes a whole crowd.
 nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,
                        core::ClientId after, size_t room);
+
+// `heddle explain`: why a client's launches wait, as JSON.
+const char* decider_text(core::Decider decider);
+// What was charged most in the last block that broke the promise; "": nothing was.
+std::string_view channel_text(const core::PromiseStatus& promise);
+
+// {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
+// null if there is no such client. Kernels, and what policies say of them, are "" unless `named`.
+nlohmann::json explain_json(const Engine& engine, core::ClientId id, bool named);
+
+const char* stall_text(core::Staller by);
+// {policy, client, gpu: how often; last: {by, client, waited, waited_us, stalled_us}}.
+nlohmann::json stall_json(const core::Scheduler& scheduler);
 
 }  // namespace heddle::server

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 
 #include "daemon/base/version.h"
-#include "daemon/server/explain.h"
 #include "daemon/server/metrics.h"
 #include "daemon/server/ps.h"
 #include "daemon/server/rules.h"

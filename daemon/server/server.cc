@@ -12,7 +12,7 @@
 #include <algorithm>
 #include <csignal>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "daemon/server/watchdog.h"
 #include "ipc/fault.h"
 

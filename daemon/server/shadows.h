@@ -11,7 +11,7 @@
 
 #include "daemon/core/shadow.h"
 #include "daemon/server/devices.h"
-#include "daemon/server/prepared.h"
+#include "daemon/server/policy_source.h"
 #include "daemon/server/reports.h"
 
 namespace heddle::server {

@@ -1,21 +1,91 @@
-// Has GPUs asked whether they can stop kernels that run (stop_answers.h): those of this host that
+// Has GPUs asked whether they can stop kernels that run : those of this host that
 // have not answered under this driver, one after the other, by a program of its own. Reads what is
 // kept again when the file changes. Loop thread only.
 #pragma once
 
 #include <sys/types.h>
 #include <uv.h>
+#include <nlohmann/json_fwd.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "daemon/base/result.h"
+#include "daemon/server/config.h"
 #include "daemon/server/gpus.h"
 #include "daemon/server/handles.h"
 #include "daemon/server/jobs.h"
 #include "daemon/server/log.h"
-#include "daemon/server/stop_answers.h"
 
 namespace heddle::server {
+
+// Whether GPUs can stop kernels that run (ipc/stop.h): what heddle-stop-probe was answered, as it
+// is kept in the state directory, and whom `[gpu] stops` makes of it. heddled reads the file, and
+// so does `heddle doctor`; whichever asked a GPU writes it.
+struct StopAnswer {
+  std::string gpu;     // GpuNumbers::text()
+  std::string name;    // "NVIDIA H200"
+  std::string driver;  // kernel_driver() then
+  std::string at;      // utc_text()
+  bool yes = false;
+  std::string why;  // not, or of what was not asked
+  double stop_us = 0, go_us = 0, slice_ratio = 0;
+
+  bool operator==(const StopAnswer&) const = default;
+};
+
+// The version of NVIDIA's kernel module, "" if there is none.
+std::string kernel_driver(const std::string& file = "/proc/driver/nvidia/version");
+
+inline constexpr const char* kStopsFile = "stops.json";  // in the state directory
+// heddle-stop-probe beside this program's bin/.
+std::string stop_probe_path();
+// What it printed. Failed: it asked nothing, and the error says why.
+Result<StopAnswer> parse_probe(const std::string& printed);
+
+// All that is kept; none where there is no file. An error names the file and the remedy.
+Result<std::vector<StopAnswer>> read_stops(const std::string& file);
+// In the place of what is kept of that GPU.
+Result<void> keep_stop(const std::string& file, const StopAnswer& answer);
+nlohmann::json stops_json(const std::vector<StopAnswer>& answers);
+
+// Its driver's word for a UUID. Where nobody asked it, it can: it is made to. Who says that he is
+// on it is scheduled among those who are, and only he is stopped for it.
+inline constexpr GpuId kSimulatedGpu = {'h', 'e', 'd', 'd', 'l', 'e', '-', 's',
+                                        'i', 'm', '-', 'g', 'p', 'u', '-', '0'};
+
+// Who may be stopped. Loop thread only.
+class StopAnswers {
+ public:
+  // `state`: the state directory, "" if nothing is kept.
+  StopAnswers(StopsSetting setting, const std::string& state);
+
+  bool allows(const GpuId& gpu) const {
+    if (setting_ != StopsSetting::kAsked) return setting_ == StopsSetting::kOn;
+    return std::find(able_.begin(), able_.end(), gpu) != able_.end();
+  }
+  // Those of another driver do not count. True: something has changed.
+  bool take(Result<std::vector<StopAnswer>> answers);
+  // Why a GPU was not asked: "" once it is.
+  void set_not_asked(const std::string& why) { not_asked_ = why; }
+  // The answer that counts, or nullptr.
+  const StopAnswer* of(const GpuId& gpu) const;
+
+  StopsSetting setting() const { return setting_; }
+  const std::string& file() const { return file_; }  // "": nothing is kept
+  const std::string& error() const { return error_; }
+  const std::string& not_asked() const { return not_asked_; }
+  const std::vector<StopAnswer>& all() const { return answers_; }
+
+ private:
+  const StopsSetting setting_;
+  const std::string file_, driver_;
+  std::string error_, not_asked_;
+  std::vector<StopAnswer> answers_;  // of this driver
+  std::vector<GpuId> able_;
+};
 
 class StopAsking {
  public:

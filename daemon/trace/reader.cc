@@ -6,8 +6,8 @@
 #include <limits>
 #include <string_view>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
-#include "daemon/base/read_file.h"
 
 namespace heddle::trace {
 namespace {

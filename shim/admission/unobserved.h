@@ -1,7 +1,7 @@
 // Launches that the daemon need not hear of: the shortest way through the shim.
 //
 // What a client does that is alone at work changes nobody's fate. While that is so the daemon sets
-// Header::unobserved for most of the time (daemon/server/observation.h), and launches go straight
+// Header::unobserved for most of the time (daemon/server/reports.h), and launches go straight
 // to the driver: no record, no stay in the session. That saves little but cache lines, and they are
 // what a launch costs: after 15 µs of an eager framework's own work, a posted one finds some
 // forty lines of code and as many of data gone; this way needs five of each.

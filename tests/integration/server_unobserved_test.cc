@@ -1,5 +1,5 @@
 // The server and a client that is alone at work: its launches need no record
-// (server/observation.h).
+// (server/reports.h).
 #include "tests/integration/server_setting.h"
 
 namespace heddle::testing {

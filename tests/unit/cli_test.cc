@@ -11,9 +11,8 @@
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
-#include "daemon/cli/policy/test.h"
+#include "daemon/cli/policy/policy.h"
 #include "daemon/cli/run/preload.h"
-#include "daemon/cli/seconds.h"
 #include "tests/folder.h"
 #include "tests/unit/made_elf.h"
 

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "daemon/core/heads.h"
+#include "daemon/core/learning.h"
 #include "daemon/core/promises.h"
-#include "daemon/core/telling.h"
 
 namespace heddle::core {
 namespace {

@@ -1,5 +1,5 @@
 // Who keeps the device from a launch until the starvation bound lets it go.
-#include "daemon/core/stall.h"
+#include "daemon/core/explain.h"
 
 #include <gtest/gtest.h>
 

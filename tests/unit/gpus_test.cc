@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "daemon/server/driver_gpus.h"
 #include "daemon/server/gpus.h"
 
 namespace heddle::server {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <random>
 
-#include "daemon/core/distribution.h"
+#include "daemon/core/estimator.h"
 #include "tests/unit/core_fixture.h"
 
 namespace heddle::core {

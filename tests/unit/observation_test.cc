@@ -1,5 +1,5 @@
 // Whose launches nobody need hear of: when that begins and ends, and what the core makes of it.
-#include "daemon/server/observation.h"
+#include "daemon/server/reports.h"
 
 #include "tests/unit/core_fixture.h"
 

@@ -6,8 +6,8 @@
 
 #include <filesystem>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
-#include "daemon/base/read_file.h"
 #include "daemon/plan/jobs.h"
 #include "daemon/profile/gpu_model.h"
 #include "daemon/profile/profile.h"

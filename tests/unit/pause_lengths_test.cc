@@ -1,5 +1,5 @@
 // How long a pause must have lasted so that the rest is worth using.
-#include "daemon/core/pause_lengths.h"
+#include "daemon/core/gpu_time.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // Where SM sets lie: KRISP's Algorithm 1, the anchors of clients on a ring, and the sizes that a
 // process is prepared for.
-#include "daemon/core/placement.h"
+#include "daemon/core/client/outstanding.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,5 @@
 // heddle policy check: errors with file and line, warnings, the tests beside the file.
 #include "daemon/cli/policy/policy.h"
-#include "daemon/cli/policy/test.h"
 #include "tests/folder.h"
 
 #include <gtest/gtest.h>

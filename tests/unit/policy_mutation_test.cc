@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "daemon/cli/policy/test.h"
+#include "daemon/cli/policy/policy.h"
 #include "daemon/policy/running.h"
 #include "tests/folder.h"
 

@@ -6,7 +6,7 @@
 
 #include <utility>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "tests/unit/profile_made.h"
 
 namespace heddle::profiles {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/profile/profile.h"
 #include "tests/unit/profile_made.h"
 

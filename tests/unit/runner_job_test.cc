@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "bench/runner/job.h"
-#include "bench/runner/requests.h"
+#include "bench/runner/rows.h"
 #include "tests/unit/runner_pair.h"
 
 namespace heddle::bench {

@@ -1,11 +1,11 @@
 // What GPUs said of stops: kept, read again, and whom it lets be stopped.
-#include "daemon/server/stop_answers.h"
+#include "daemon/server/stop_asking.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "daemon/server/driver_gpus.h"
+#include "daemon/server/gpus.h"
 #include "tests/folder.h"
 
 namespace heddle::server {

@@ -45,7 +45,7 @@ nlohmann::json gather_facts(const std::string& socket);
 // Prints the findings, or all of it as JSON. Returns the exit code.
 int run_doctor(const std::string& socket, bool as_json);
 
-// `heddle doctor --stop`: whether GPUs can stop kernels that run (daemon/server/stop_answers.h).
+// `heddle doctor --stop`: whether GPUs can stop kernels that run (daemon/server/stop_asking.h).
 
 struct StopOptions {
   bool stop = false;

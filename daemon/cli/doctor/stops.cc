@@ -7,15 +7,15 @@
 #include <filesystem>
 #include <iostream>
 
-#include "daemon/base/state_directory.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/child.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/doctor.h"
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/run/preload.h"
-#include "daemon/server/driver_gpus.h"
-#include "daemon/server/stop_answers.h"
+#include "daemon/server/gpus.h"
+#include "daemon/server/stop_asking.h"
 
 namespace heddle::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <map>
 #include <vector>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/policy/hook_times.h"

@@ -13,9 +13,8 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "daemon/base/read_file.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/plan/mig_apply.h"
 #include "daemon/cli/plan/plan.h"
 
 namespace heddle::cli {

@@ -1,4 +1,4 @@
-#include "daemon/cli/plan/mig_apply.h"
+#include "daemon/cli/plan/plan.h"
 
 #include <dlfcn.h>
 

@@ -7,10 +7,9 @@
 #include <optional>
 #include <sstream>
 
-#include "daemon/base/read_file.h"
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/seconds.h"
 #include "daemon/plan/jobs.h"
 #include "daemon/plan/judges.h"
 #include "daemon/plan/partition.h"

@@ -3,9 +3,11 @@
 
 #include <CLI/CLI.hpp>
 #include <nlohmann/json_fwd.hpp>
+
 #include <string>
 #include <vector>
 
+#include "daemon/cli/daemon.h"
 #include "daemon/plan/mig.h"
 
 namespace heddle::cli {
@@ -47,5 +49,14 @@ int plan_apply(const PlanOptions& options, const std::string& socket, const Appl
                bool as_json);
 int plan_simulate(const PlanOptions& options, bool as_json);  // plan_simulate.cc
 int plan_placements(const PlanOptions& options, bool as_json);
+
+// Makes a plan's MIG slices through NVML: `heddle plan jobs --apply --allow-mig`.
+// What is there goes, and the layout's slices are made, each with one compute instance. Refused
+// while any process runs on the GPU, by NVML's word, or is attached to heddled. Nothing is touched
+// if the slices are there already, or if the layout is the whole GPU and MIG is off. `gpu`: NVML's
+// index; -1: the only one.
+//
+// The answer's json: {gpu, changed, mig, slices: [{profile, start, uuid}]}.
+Answer make_slices(const plan::Layout& layout, int gpu, size_t attached);
 
 }  // namespace heddle::cli

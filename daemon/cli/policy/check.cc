@@ -6,7 +6,6 @@
 
 #include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
-#include "daemon/cli/policy/test.h"
 #include "daemon/policy/files.h"
 #include "daemon/policy/lua_policy.h"
 

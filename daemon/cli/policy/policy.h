@@ -1,11 +1,13 @@
-// The commands of `heddle policy`, but for `test` (test.h).
+// The commands of `heddle policy`, and of `heddle policy test`.
 #pragma once
 
 #include <nlohmann/json.hpp>
+
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "daemon/base/result.h"
 #include "daemon/server/messages.h"
 
 namespace CLI {
@@ -83,5 +85,24 @@ void add_policy_shadow(CLI::App& policy, ShadowOptions& options, const std::stri
 void print_shadow(std::ostream& out, const nlohmann::json& shadow);
 // A row for each client, of shadow_json's `clients` (server/shadows.h).
 void print_shadowed_clients(std::ostream& out, const nlohmann::json& clients);
+
+// `heddle policy test`: runs the tests that stand beside policies (NAME_test.lua), in virtual time:
+// the real core and the real policy, clients and GPU simulated (daemon/sim/virtual.h). What tests
+// can say is in policies/REFERENCE.md.
+struct PolicyTestResult {
+  std::string file, name;
+  std::string error;                // empty: passed
+  double ms = 0;                    // of the host's time
+  std::vector<std::string> output;  // of print and trace, in the test and in its policies
+};
+
+// Runs one file, or its tests of one name. An error means that it could not be loaded.
+Result<std::vector<PolicyTestResult>> run_policy_test_file(const std::string& path,
+                                                           const std::string& only = "");
+
+// Runs `paths`: test files, policies (X.lua: the X_test.lua beside it) and all *_test.lua of
+// directories (none: of the current one). Prints a line per test, or JSON; `only`: those of that
+// name. Returns the exit status: 0, 1 if a test failed, 2 if there was none to run.
+int run_policy_tests(const std::vector<std::string>& paths, const std::string& only, bool json);
 
 }  // namespace heddle::cli

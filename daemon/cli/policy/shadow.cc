@@ -4,10 +4,10 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/policy/policy.h"
-#include "daemon/cli/seconds.h"
 
 namespace heddle::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "daemon/cli/policy/test.h"
+#include "daemon/cli/policy/policy.h"
 
 #include <algorithm>
 #include <chrono>

@@ -9,7 +9,7 @@
 #include <iostream>
 #include <sstream>
 
-#include "daemon/base/read_file.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/run/preload.h"

@@ -4,8 +4,8 @@
 #include <cstdio>
 #include <iostream>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
-#include "daemon/base/read_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/profile/ncu.h"

@@ -14,10 +14,10 @@
 
 #include "daemon/base/json.h"
 #include "daemon/cli/child.h"
+#include "daemon/cli/command_line.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/cli/profile/ncu.h"
-#include "daemon/cli/seconds.h"
 #include "daemon/profile/gpu_model.h"
 
 namespace heddle::cli {

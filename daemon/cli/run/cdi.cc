@@ -14,10 +14,9 @@
 #include <iostream>
 #include <vector>
 
+#include "daemon/base/files.h"
 #include "daemon/base/json.h"
 #include "daemon/base/printable_output.h"
-#include "daemon/base/read_file.h"
-#include "daemon/base/replace_file.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/run/elf.h"
 #include "daemon/cli/run/preload.h"

@@ -9,7 +9,7 @@
 
 #include <iostream>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "daemon/base/utc_text.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/doctor/probe.h"

@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "daemon/base/replace_file.h"
+#include "daemon/base/files.h"
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
 #include "daemon/trace/encoder.h"

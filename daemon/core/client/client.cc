@@ -4,7 +4,7 @@
 #include <bit>
 #include <utility>
 
-#include "daemon/core/builtin.h"
+#include "daemon/core/allowances.h"
 #include "daemon/model/right_size.h"
 
 namespace heddle::core {

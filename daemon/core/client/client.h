@@ -6,7 +6,6 @@
 
 #include "daemon/core/budget.h"
 #include "daemon/core/ceiling.h"
-#include "daemon/core/client/gap_bound.h"
 #include "daemon/core/client/kernel.h"
 #include "daemon/core/client/on_device.h"
 #include "daemon/core/client/rhythm.h"

@@ -1,4 +1,4 @@
-#include "daemon/server/prepared.h"
+#include "daemon/server/policy_source.h"
 
 namespace heddle::server {
 
