@@ -6,17 +6,16 @@
 import itertools
 from statistics import fmean, median
 
-from harness import beside, keep
+from harness import keep
 from harness.md import NO_RESULT, load, markdown
+from harness.report import p99
 
 # Figures of a row that a table shows: of H, over alone; a quantile of too few requests is "few".
 OF_H = {"mean": "mean_over_alone", "p50": "p50_over_alone", "p99": "p99_over_alone",
         "ttft_p90": "ttft_p90_over_alone", "tbt_p99": "tbt_p99_over_alone"}
 WAYS = {"timeslice": "time-slicing", "mps": "MPS", "mps+priority": "MPS + client priority",
         "mps:25": "MPS 25 %", "split": "best static split", "priority@mps": "`priority`",
-        "priority:daemon.gates=false@mps": "`priority`, asking",
-        "gapfill@mps": "`gapfill`", "auto": "`auto`, time-sliced", "auto@mps": "`auto`, MPS",
-        "auto:daemon.gates=false@mps": "`auto`, MPS, asking"}
+        "gapfill@mps": "`gapfill`", "auto": "`auto`, time-sliced", "auto@mps": "`auto`, MPS"}
 FREE = ("timeslice", "mps", "mps+priority", "mps:25", "split")  # without heddle
 TAIL_MAX = 1.10  # of H, with which a row counts as kept
 P99_REQUESTS = 300  # fewer tell no p99
@@ -35,7 +34,7 @@ def p99_of(results, h, row):
                 for us in block["jobs"][h]["us"]]
     ours, theirs = all_us(row), all_us(alone)
     enough = min(len(ours), len(theirs)) >= P99_REQUESTS
-    return round(beside.p99(ours) / beside.p99(theirs), 4) if enough else "few"
+    return round(p99(ours) / p99(theirs), 4) if enough else "few"
 
 
 def cell_of(results):

@@ -278,80 +278,6 @@ def slurm_table():
     return markdown(header, rows) if rows else NOT_MEASURED
 
 
-# ---- gates ----
-
-SIDES = {"alone again": "alone again", "bare": "bare", "priority": "MPS + stream priority",
-         "ask": "asking", "gates": "gates"}
-
-
-def gates_cells():
-    """Of each pair what measured it last."""
-    return {name: cell for _, document in load("gates")
-            for name, cell in document["cells"].items()}
-
-
-def gates_side(row):
-    """H's mean / 99th percentile, and L's iterations a second, ÷ alone."""
-    if "mean" not in row:
-        return "–"
-    times = " / ".join(f"{row[name][0]:.2f}" for name in ("mean", "p99"))
-    return f"{times}, {row['l'][0]:.2f}" if "l" in row else times
-
-
-def gates_table():
-    rows = []
-    for cell in gates_cells().values():
-        sides = cell["sides"]
-        again = sides.get("alone again", {})
-        if "requests" in again:
-            way = "MPS" if cell["mode"] == "mps" else "time-sliced"
-            load_of = f", load {cell['load']:g}" if cell["load"] else ""
-            rows.append([f"{cell['h']}{load_of} beside {cell['l']}, {way}",
-                         str(again["requests"]), three(again["alone_ms"]),
-                         *(gates_side(sides.get(side, {})) for side in SIDES)])
-    header = ["H beside L: mean / p99 of H, L; ÷ alone", "requests", "alone, ms", *SIDES.values()]
-    return markdown(header, rows) if rows else NO_RESULT
-
-
-def gates_text():
-    """What gates cost, and whether values are those of bare."""
-    documents = [document for _, document in load("gates")]
-    if not documents:
-        return NO_RESULT
-    values = {name: value for document in documents for name, value in document["values"].items()}
-    equal = sum(value == "equal" for value in values.values())
-    lines = [f"- {equal} of {len(values)} values and programs that check themselves are as bare."]
-    lines += [f"- {name}: {value}." for name, value in values.items() if value != "equal"]
-    for cell in gates_cells().values():
-        beside = {side: f"{row['l'][0]:.3f}" for side, row in cell["sides"].items() if "l" in row}
-        if cell["h"] == "tick":
-            alone = {side: f"{value:.3f}" for side, value in cell["l_alone"].items()}
-            lines.append(f"- {cell['l']} ÷ bare alone: alone {listed(alone)}; beside a kernel "
-                         f"100 times a second {listed(beside)}.")
-    for cell in gates_cells().values():
-        cores = {side: row["heddled"] for side, row in cell["sides"].items() if "heddled" in row}
-        if cores:
-            lines.append(f"- Cores of heddled, {cell['l']} beside {cell['h']}, {cell['mode']}: "
-                         f"{listed(cores)}.")
-    probes = {name: value for document in documents for name, value in document["probes"].items()}
-    return "\n".join([*lines, *(f"- {name}: {probed(value)}." for name, value in probes.items()
-                                if "bell n 0 " not in str(value))])
-
-
-def probed(value):
-    """The bell's own words: the gates' word is stored, the launch returned, the request is over."""
-    for word, said in (("bell", "from H's launch until the gates are closed"),
-                       ("launch", "the launch"), ("request", "the request")):
-        value = str(listed(value)).replace(f"{word} n ", f"{said}, times ", 1)
-    return value.split("; shut before")[0]
-
-
-def listed(value):
-    if not isinstance(value, dict):
-        return value
-    return ", ".join(f"{SIDES.get(name, name)} {of}" for name, of in value.items())
-
-
 def krisp_energy():
     """Energy an inference over that of one worker alone, of the blocks' joules and the rows'
     throughputs, each over one worker's."""
@@ -386,7 +312,6 @@ def tables():
             "micro": micro_table(), "nccl": nccl_text(), "predict": predict_table("predict.json"),
             "memory-counts": headed(memory_counts()), "memory-cost": headed(memory_cost()),
             "memory-teams": headed(memory_teams()),
-            "gates": gates_table(), "gates-cost": gates_text(),
             "coverage": coverage_table(), "park": park_table(),
             "serving": serving_table(), "slurm": slurm_table(),
             "krisp-energy": krisp_energy(),

@@ -35,9 +35,8 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from harness import traces
-from harness.beside import p99, rounded
 from harness.processes import UNGATED, Daemon, Ending, HostError, tail
-from harness.report import write
+from harness.report import p99, rounded, write
 from harness.verdict import verdict
 
 HERE = Path(__file__).resolve().parent

@@ -276,14 +276,11 @@ class Job:
         self.lines = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
         self.about = None
-        self.broken = False
-        self.owed = 0  # answers not yet read
 
     def running(self):
         return self.process.poll() is None
 
     def give_up(self):
-        self.broken = True
         if self.running():
             os.killpg(self.process.pid, signal.SIGKILL)
 
@@ -293,13 +290,11 @@ class Job:
         self.lines.put(None)
 
     def wait_ready(self, timeout_s=READY_TIMEOUT_S):
-        self.owed += 1
         self.about = self.answer(timeout_s)
 
     def send(self, *words):
         try:
             print(*words, file=self.process.stdin)
-            self.owed += 1
         except OSError as error:
             raise HostError(f"{self.name} is gone: {tail(self.log)}") from error
 
@@ -314,7 +309,6 @@ class Job:
             if line is None:
                 raise HostError(f"{self.name} ended: {tail(self.log)}")
             if line.startswith("{"):
-                self.owed -= 1
                 return json.loads(line)
 
     def stop(self):

@@ -1,4 +1,4 @@
-"""Result files, and the logs beside them."""
+"""Result files, figures in them, and the logs beside them."""
 
 import json
 import shutil
@@ -47,6 +47,24 @@ def reading(path):
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise ResultError(f"{path}: incomplete, or of another release ({type(error).__name__}: "
                           f"{error}); copy it anew, or measure again") from error
+
+
+def p99(taken):
+    return sorted(taken)[min(len(taken) - 1, int(0.99 * len(taken)))]
+
+
+def rounded(value):
+    if isinstance(value, dict):
+        return {key: rounded(of) for key, of in value.items()}
+    if isinstance(value, list):
+        return [rounded(of) for of in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
+
+
+def moved(before, after):
+    """Counters that did."""
+    return {key: value - before.get(key, 0) for key, value in after.items()
+            if value != before.get(key, 0)}
 
 
 def keep_logs(source, target):

@@ -4,14 +4,15 @@ daemon and with the daemon killed half-way, and is attached to the new one; mock
 or skip are found out."""
 
 import json
+import os
 import subprocess
 import sys
 
 import setting
 
 MATRIX = setting.ROOT / "tests/gpu/matrix.py"
-EXPECTED = {"sim_steps": "alike", "sim_cooperative": "alike", "mock_differs": "differs",
-            "mock_crashes": "differs", "mock_skips": "skipped"}
+EXPECTED = {"sim_steps": "alike", "sim_cooperative": "alike", "sim_campaign": "alike",
+            "mock_differs": "differs", "mock_crashes": "differs", "mock_skips": "skipped"}
 
 
 def main():
@@ -21,7 +22,8 @@ def main():
     out = setting.ROOT / "out/fault/matrix.json"
     command = [sys.executable, MATRIX, "--sim", "--only", ",".join(EXPECTED), "--jobs", "2",
                "--dist", setting.stage.DIST, "--out", out]
-    subprocess.run(command, check=False, timeout=150)  # 1: some differ, as they should
+    env = os.environ | {"HEDDLE_TOOLS": sys.argv[1]}
+    subprocess.run(command, check=False, env=env, timeout=150)  # 1: some differ, as they should
     programs = json.loads(out.read_text())["programs"]
     found = {name: program["verdict"]["result"] for name, program in programs.items()}
     cells = {cell["condition"]: cell for cell in programs["sim_steps"]["cells"]}

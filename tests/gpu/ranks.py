@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
-from harness.beside import moved, p99  # noqa: E402
+from harness.report import moved, p99  # noqa: E402
 from harness.processes import PINNED, HostError, Job, Setting, tail  # noqa: E402
 from stops import ALLOCATIONS, LONG_MS, PAUSE_MS, REQUESTS, SERVICE_MS  # noqa: E402
 

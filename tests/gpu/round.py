@@ -4,7 +4,7 @@
     round.py --out out/round sanity equals        these, in this order; default: all but ddp
     round.py --out out/round --sim                in short, on the simulated GPU: the logic
 
-sanity     values as bare: graph_campaign and chains at gates, seven programs in both modes
+sanity     values as bare: eight programs in both modes, graph_campaign among them
 equals     training and a graph of one priority, under the built-in policy and `auto`, both modes
 stops      BERT at half load beside kernels of 11 ms, `auto`, time-sliced
 graphs     a graph at half load beside a graph, `auto`, both modes
@@ -23,14 +23,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 from harness.session import Session, origin_parser  # noqa: E402
 
-PROGRAMS = "torch_eager,jax,cupy,numba,driver_api,graphs,stream_order"
+PROGRAMS = "torch_eager,jax,cupy,numba,driver_api,graphs,graph_campaign,stream_order"
 CONDITIONS = "bare,bare_again,gated,killed,count_bare,count_heddle"
 LEAST_S, END_S = 30, 15  # what a part needs to begin; what it has, of its limit, to end
 BUDGET = object()        # in a command: its seconds, without those to end
@@ -40,9 +39,9 @@ def parts(step, o):
     """(name, limit in seconds, command) of each part."""
     out, sim = o.out / step, ["--sim"] * o.sim
 
-    def script(name, limit_s, path, *words, to=("--out",)):
-        return name, limit_s, [sys.executable, path, *to, out / f"{name}.json", "--dist", o.dist,
-                               "--budget-s", BUDGET, *words, *sim]
+    def script(name, limit_s, path, *words):
+        return name, limit_s, [sys.executable, path, "--out", out / f"{name}.json", "--dist",
+                               o.dist, "--budget-s", BUDGET, *words, *sim]
 
     def matrix(name, more, *words):
         return script(name, 150, "tests/gpu/matrix.py", "--only", "sim_*" if o.sim else PROGRAMS,
@@ -56,9 +55,7 @@ def parts(step, o):
             *words, *sim, "--repetitions", short[0], "--block-s", *short[1:]]
 
     if step == "sanity":
-        return [script("values", 170, "bench/experiments/gates.py", "--tools", o.tools, "--cells",
-                       "graph1,slice_training", "--repetitions", 0, "--chain", 30, to=()),
-                matrix("timeslice", "" if o.sim else ",stopped"),
+        return [matrix("timeslice", "" if o.sim else ",stopped"),
                 matrix("mps", "", *["--mps"] * (not o.sim))]
     return {"equals": [pair("round", "equals")],
             "stops": [pair("stops", "product", "--policies", "auto@timeslice")],
@@ -74,8 +71,6 @@ def told(result):
         whys = [f"{name}: {', '.join(of['verdict']['why'])}"
                 for name, of in result["programs"].items() if of["verdict"].get("why")]
         return "; ".join([json.dumps(result["summary"]), *whys])
-    if "values" in result:
-        return f"{dict(Counter(result['values'].values()))}, errors: {result['errors']}"
     if "conditions" in result:
         beside = {name: of["rows"].get("together", {}).get("over_own")
                   for name, of in result["conditions"].items() if name != "neighbour"}
@@ -101,10 +96,12 @@ def main():
     add("--out", type=Path, required=True)
     add("--pack", type=Path)
     add("--build", type=Path, default="/tmp/heddle-round", help="of the programs of matrix.py")
-    add("--tools", type=Path, default=ROOT / "build/release/tests/integration")
+    add("--tools", type=Path, default=ROOT / "build/release/tests/integration",
+        help="has graph_campaign")
     add("--budget-s", type=float, default=560, help="of all: what is late has less, or none")
     options = parser.parse_args()
     options.dist, options.out = options.dist.resolve(), options.out.resolve()
+    os.environ["HEDDLE_TOOLS"] = str(options.tools.resolve())
     session, worst = Session(options, None), 0
     for step in options.steps:
         (options.out / step).mkdir(parents=True, exist_ok=True)

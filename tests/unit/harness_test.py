@@ -2,7 +2,6 @@
 
 import json
 import sys
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -10,7 +9,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
 import table  # noqa: E402
-from harness import beside, keep, md, report  # noqa: E402
+from harness import keep, md, report  # noqa: E402
 
 
 # Results that no table reads: of tests (trace_predict_test, instructions.py) and of sentences.
@@ -57,53 +56,6 @@ class Harness(unittest.TestCase):
                          (1 / 3, 2, True, None))
         self.assertEqual(keep.pruned(again), {"per_s": 0.33333333, "row": {"b": 2}, "n": {},
                                               "kept": {"mean": 2}})
-
-    def test_figures_of_a_pair_are_over_alone_by_repetition(self):
-        def block(what, way, repetition, us=None, per_s=None, **more):
-            roles = {"H": us and {"us": us, "unserved": 0}, "L": per_s and {"per_s": per_s}}
-            return {"what": what, "way": way, "repetition": repetition, "seconds": 2,
-                    "roles": [role for role, of in roles.items() if of], **roles, **more}
-
-        counted = {"heddled": 0.1, "left": False, "counters": {"launches": 20}}
-        found = beside.Cell([
-            block("alone", "bare", 0, us=[100, 100]), block("alone", "bare", 1, us=[200, 200]),
-            block("alone", "gates", 0, us=[50, 50]), block("again", "bare", 0, us=[100, 110]),
-            block("alone", "bare", 0, per_s=10), block("alone", "gates", 0, per_s=9),
-            block("beside", "bare", 0, us=[200, 400], per_s=5),
-            block("beside", "bare", 1, us=[200, 200]),
-            block("beside", "gates", 0, us=[50, 100], per_s=4.5, **counted),
-            block("settle", "gates", 0, us=[900], per_s=1)]).figures()
-        self.assertEqual((found["repetitions"], found["l_alone"]), (2, {"gates": 0.9}))
-        bare, gates = found["sides"]["bare"], found["sides"]["gates"]
-        self.assertEqual((bare["mean"], bare["p99"]), ([1.667, 1, 3], [2, 1, 4]))
-        self.assertEqual((bare["l"], bare["requests"]), ([0.5, 0.5, 0.5], 4))
-        self.assertEqual(gates["mean"], [1.5, 1.5, 1.5], "÷ the same process alone")
-        self.assertEqual((gates["l"][0], gates["l_own"]), (0.45, 0.5))
-        self.assertEqual((gates["heddled"], gates["counters"]), (0.1, {"launches": 10}))
-        self.assertEqual(found["sides"]["alone again"]["mean"], [1.05, 1.05, 1.05])
-        self.assertIn("bare        mean 1.667 (1.00..3.00)",
-                      beside.told("x", found | {"h": "h", "l": "l", "load": 0}))
-
-    def test_gates_have_a_row_a_pair_and_their_cost(self):
-        side = {"mean": [1.0, 1, 1], "p99": [1.1, 1, 1], "requests": 9, "alone_ms": 5.0}
-        pair = {"h": "h", "l": "l", "load": 0.5, "mode": "mps", "l_alone": {},
-                "sides": {"alone again": side, "gates": side | {"l": [0.45, 0.4, 0.5]}}}
-        tick = {"h": "tick", "l": "l", "load": 0, "mode": "mps", "l_alone": {"ask": 0.99},
-                "sides": {"bare": {"l": [0.98, 0, 1]}}}
-        document = {"benchmark": "gates", "mode": "real", "date": "1", "values": {"v": "equal"},
-                    "cells": {"pair": pair, "tick": tick}, "probes": {"p": {"mean": 1}}}
-        with tempfile.TemporaryDirectory() as folder:
-            self.addCleanup(setattr, md, "RESULTS", md.RESULTS)
-            md.RESULTS = Path(folder)
-            self.assertEqual(table.gates_table(), md.NO_RESULT)
-            (md.RESULTS / "gates.json").write_text(json.dumps(document))
-            self.assertEqual(table.gates_table().splitlines()[2:], [
-                "| h, load 0.5 beside l, MPS | 9 | 5.00 | 1.00 / 1.10 | – | – | – | "
-                "1.00 / 1.10, 0.45 |"])
-            self.assertEqual(table.gates_text().splitlines(), [
-                "- 1 of 1 values and programs that check themselves are as bare.",
-                "- l ÷ bare alone: alone asking 0.990; beside a kernel 100 times a second bare "
-                "0.980.", "- p: mean 1."])
 
     def test_table_replaces_only_between_its_markers(self):
         text = "a\n<!-- table:x:begin -->\nold\n<!-- table:x:end -->\nb\n"

@@ -11,6 +11,7 @@ line back. A command is for all ranks alike.
     quit
 """
 
+import ctypes
 import json
 import os
 import socket
@@ -19,7 +20,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "bench/workloads"))
+WORKLOADS = Path(__file__).resolve().parents[3] / "bench/workloads"
+sys.path.insert(0, str(WORKLOADS))
 RANK, RANKS = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 BATCHES = 4  # in turn
 LEARNING_RATE = 0.01  # what is wrong in one step grows in those behind it
@@ -79,8 +81,19 @@ class SimRank:
     """Each kernel changes a word by what it had before; ranks add their words' low halves."""
 
     def __init__(self, us, kernels):
-        from switched import Spin
-        self.spin = Spin("spin", int(kernels), float(us), 264)
+        self.driver = ctypes.CDLL("libcuda.so.1")
+        context, module, self.function, self.word, self.stream = (
+            ctypes.c_void_p() for _ in range(5))
+        self.call("cuInit", 0)
+        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), 0)
+        self.call("cuCtxSetCurrent", context)
+        self.call("cuModuleLoadData", ctypes.byref(module),
+                  (WORKLOADS / "demo.ptx").read_bytes() + b"\0")
+        self.call("cuModuleGetFunction", ctypes.byref(self.function), module, b"heddle_spin")
+        self.call("cuMemAlloc_v2", ctypes.byref(self.word), 8)
+        self.call("cuStreamCreate", ctypes.byref(self.stream), 1)
+        self.kernels = [(self.word, ctypes.c_uint32(int(float(us) * 1e3)), ctypes.c_uint64(i + 1))
+                        for i in range(int(kernels))]
         self.about = {"gpu": "simulated"}
         where = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         if RANK == 0:
@@ -91,6 +104,10 @@ class SimRank:
             self.other = self.reach(where)
         self.other.settimeout(MEETING_S)
         self.again()
+
+    def call(self, name, *arguments):
+        if found := getattr(self.driver, name)(*arguments):
+            raise RuntimeError(f"{name}: {found}")
 
     def reach(self, where):
         deadline = time.monotonic() + MEETING_S
@@ -103,15 +120,17 @@ class SimRank:
                 time.sleep(0.05)
 
     def again(self):
-        self.spin.call("cuMemsetD8_v2", self.spin.word, 0, 8)
+        self.call("cuMemsetD8_v2", self.word, 0, 8)
         self.reduced = 0
 
     def one(self):
-        import ctypes
-        self.spin.post()
-        self.spin.wait()
+        for of in self.kernels:
+            arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, of))
+            self.call("cuLaunchKernel", self.function, 264, 1, 1, 1024, 1, 1, 0, self.stream,
+                      arguments, None)
+        self.call("cuStreamSynchronize", self.stream)
         word = ctypes.c_uint64()
-        self.spin.call("cuMemcpyDtoH_v2", ctypes.byref(word), self.spin.word, 8)
+        self.call("cuMemcpyDtoH_v2", ctypes.byref(word), self.word, 8)
         self.other.sendall(struct.pack(">I", word.value & 0xffffffff))
         theirs, = struct.unpack(">I", self.other.recv(4, socket.MSG_WAITALL))
         self.reduced = (self.reduced * 31 + word.value + theirs) & 0xffffffff
