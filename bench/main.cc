@@ -1,5 +1,5 @@
 // heddle-bench: the harness. What a launch costs (micro), what sharing costs (run, virtual), and
-// what becomes of the results (table, plot, agree, validate).
+// what becomes of the results (table, report, agree, validate).
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -122,10 +122,10 @@ constexpr const char* kAloneHelp =
 
 constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
 
-constexpr const char* kPlotHelp = "SVG from results and traces; needs matplotlib (plot --help)";
-
 constexpr const char* kReportHelp =
-    "One HTML page of results and traces: verdict, charts, timeline, policies (report --help)";
+    "One HTML page of results and traces: verdict, charts, timeline, policies; or the frontier as "
+    "SVG "
+    "(report --help)";
 
 constexpr const char* kInterferenceHelp =
     "Sensitivity curves: each victim beside each channel's microbenchmark at rising pressure; "
@@ -319,8 +319,6 @@ int main(int argc, char** argv) {
   table->add_option("files", files, "results")->type_name("FILE")->required();
   table->add_flag("--wide", table_style.wide, "a table of each, with all columns");
   table->add_flag("--all", table_style.all, "also each figure with its interval, spread and count");
-  CLI::App* drawing = app.add_subcommand("plot", kPlotHelp);
-  drawing->prefix_command()->set_help_flag();
   CLI::App* report = app.add_subcommand("report", kReportHelp);
   report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
@@ -350,7 +348,6 @@ int main(int argc, char** argv) {
     if (learn->parsed()) return heddle::bench::learn(learning);
     if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
-    if (drawing->parsed()) return become("plot", drawing->remaining());
     if (report->parsed()) return become("report", report->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());
     if (pairs->parsed()) return become("pairs", pairs->remaining());

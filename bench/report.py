@@ -2,6 +2,7 @@
 """One self-contained page of results and traces: it opens anywhere, from a mail or a ticket.
 
     heddle-bench report RESULT.json... [FILE.trace...] --html F.html
+    heddle-bench report RESULT.json... --svg F.svg     the frontier alone; needs matplotlib
 
 verdict        two sentences, and how sure they are
 frontier       the service's p99 against best effort's rate, both over alone: one mark a row
@@ -10,7 +11,8 @@ timeline       of each trace: a lane for each client and set of SMs; wheel or dr
 policies       their text and hash; machine, date, seed and command
 
 Results are those of `heddle-bench run` on any --device, or of `heddle try --json`; traces those of
-`heddle record` or `run --trace`. Charts are drawn by Chart.js, which the page contains.
+`heddle record` or `run --trace`. Charts are drawn by Chart.js, which the page contains. --svg takes
+cells too, as `table.py --keep` has them; its bars are 95 % intervals.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import json
 import sys
 from pathlib import Path
 
-from harness import traces
+from harness import frontier, traces
 from harness.md import three
 from harness.report import FOR_INTERVAL, ResultError, load, reading
 from harness.verdict import compared, pair, points, policies, span, verdict
@@ -261,23 +263,36 @@ def checked(file):
     return result
 
 
+def write_page(files, out):
+    traced = [file for file in files if file.endswith(".trace")]
+    results = [checked(file) for file in files if file not in traced]
+    text = page(results, [timeline(file) for file in traced])
+    try:
+        Path(out).write_text(text)
+    except OSError as error:
+        refuse(f"{out}: cannot be written: {error.strerror}; name another --html")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="heddle-bench report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", metavar="FILE", help="RESULT.json or FILE.trace")
-    parser.add_argument("--html", required=True, metavar="F.html", help="replaced if it is there")
+    add = parser.add_argument
+    add("files", nargs="+", metavar="FILE", help="RESULT.json or FILE.trace")
+    made = parser.add_mutually_exclusive_group(required=True)
+    made.add_argument("--html", metavar="F.html", help="replaced if it is there")
+    made.add_argument("--svg", metavar="F.svg", help="likewise")
+    add("--figure", choices=("mean", "p99"), default="mean", help="--svg: of the JCT")
+    add("--together", action="store_true", help="--svg: all results in one panel")
     options = parser.parse_args()
-    traced = [file for file in options.files if file.endswith(".trace")]
     try:
-        results = [checked(file) for file in options.files if file not in traced]
+        if options.svg:
+            frontier.load_matplotlib()
+            frontier.draw(options.files, options.figure, options.together, options.svg)
+        else:
+            write_page(options.files, options.html)
     except ResultError as error:
         refuse(error)
-    text = page(results, [timeline(file) for file in traced])
-    try:
-        Path(options.html).write_text(text)
-    except OSError as error:
-        refuse(f"{options.html}: cannot be written: {error.strerror}; name another --html")
-    print(options.html)
+    print(options.svg or options.html)
 
 
 if __name__ == "__main__":

@@ -413,7 +413,7 @@ def parse(arguments):
     add("--slowdown-p99-max", type=float, metavar="X", help="likewise of all its runs but one in a "
         "hundred; auto keeps that")
     add("--report", metavar="F.html", help="charts, timeline, policy and machine in one file")
-    add("--json", metavar="FILE", help="the result, for heddle-bench report and plot")
+    add("--json", metavar="FILE", help="the result, for heddle-bench report")
     add("--sim", action="store_true", help="on the simulated GPU; every figure is simulated")
     add("--sim-mode", choices=("mps", "timeslice"), default="mps", help=argparse.SUPPRESS)
     own = arguments.index("--") if "--" in arguments else len(arguments)

@@ -6,7 +6,7 @@
 #   tests/setup.sh           does what is missing; run again it takes a second
 #   tests/setup.sh --check   changes nothing; exits 1 and says what is missing
 #   tests/setup.sh --plots   and python3-matplotlib (60 MB to fetch, 360 on disk), which only
-#                            `heddle-bench plot` and its test need
+#                            `heddle-bench report --svg` and its test need
 #   tests/setup.sh --packages   and rpm and lintian, for examples/packages/make.sh and its test
 #   tests/setup.sh --prometheus   and prometheus with its promtool, which the test of
 #                            `heddle metrics` scrapes and checks with

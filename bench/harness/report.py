@@ -21,7 +21,7 @@ def load(path):
         raise ResultError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(result, dict) or result.get("benchmark") != "scenario":
         raise ResultError(f"{path}: is no result of heddle-bench run or heddle try; a trace is "
-                          "FILE.trace of report, or drawn by plot --kind timeline")
+                          "FILE.trace of report --html")
     if not result.get("figures"):
         raise ResultError(f"{path}: was cut short before its figures; finish it by --resume")
     with reading(path):

@@ -2,7 +2,6 @@
 documented."""
 
 import bisect
-import gzip
 import json
 import subprocess
 import tempfile
@@ -17,11 +16,11 @@ class TraceError(RuntimeError):
 
 
 def load(path):
-    """The exported document of a trace, or of what was exported before (.json, .json.gz)."""
+    """The exported document of a trace, or of what was exported before (.json)."""
     heddle = Path(__file__).resolve().parents[3] / "bin/heddle"
     with tempfile.TemporaryDirectory(prefix="heddle-trace-") as folder:
         source = Path(path)
-        if source.suffix not in (".json", ".gz"):
+        if source.suffix != ".json":
             source = Path(folder) / "trace.json"
             command = [heddle if heddle.exists() else "heddle", "trace", "export", path,
                        "--perfetto", source]
@@ -33,8 +32,7 @@ def load(path):
             if done.returncode != 0:
                 raise TraceError(done.stderr.strip().removeprefix("heddle: "))
         try:
-            data = source.read_bytes()
-            document = json.loads(gzip.decompress(data) if source.suffix == ".gz" else data)
+            document = json.loads(source.read_bytes())
         except (OSError, ValueError) as error:
             raise TraceError(f"{path}: cannot be read: {error}") from None
     if not isinstance(document, dict) or "traceEvents" not in document:

@@ -1,23 +1,32 @@
-"""heddle-bench report: what the page says of a committed result of two simulated jobs, and what the
-verdict makes of results that it knows."""
+"""heddle-bench report: what the page and the picture say of a committed result of two simulated
+jobs, and what the verdict makes of results that it knows."""
 
+import contextlib
 import copy
 import importlib.util
 import json
+import math
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench"))
 import report  # noqa: E402  (the folder is known only now)
-from harness import traces  # noqa: E402
+from harness import frontier, traces  # noqa: E402
 from harness.verdict import verdict  # noqa: E402
 
-RESULT = Path(__file__).with_name("plot_result.json")
+RESULT = Path(__file__).with_name("report_result.json")
+try:
+    frontier.load_matplotlib()  # it may begin this test anew, in Debian's interpreter
+    MATPLOTLIB = True
+except report.ResultError:
+    MATPLOTLIB = False
 
 
 def slice_of(pid, tid, ts, dur, name="k", **args):
@@ -208,6 +217,167 @@ class Page(unittest.TestCase):
                     self.assertIn(str(path), str(error))
                     refused += 1
         self.assertGreater(refused, 20)
+
+
+def bar(svg, name):
+    """The ends (x, y, x, y) of the first line of what has that id; None if nothing has."""
+    found = re.search(rf'id="{re.escape(name)}">\s*<path d="M (\S+) (\S+) \s*L (\S+) (\S+)', svg)
+    return [float(number) for number in found.groups()] if found else None
+
+
+class Picture(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.at = Path(folder.name)
+        self.svg = self.at / "f.svg"
+        self.result = json.loads(RESULT.read_text())
+
+    def run_report(self, *arguments, status=0, env=None):
+        done = subprocess.run([sys.executable, ROOT / "bench/report.py", *map(str, arguments),
+                               "--svg", self.svg], text=True, capture_output=True, env=env)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stderr
+
+    def test_without_matplotlib_the_package_is_named_and_help_told(self):
+        (self.at / "matplotlib.py").write_text("raise ImportError\n")
+        env = {**os.environ, "PYTHONPATH": str(self.at)}
+        done = subprocess.run([sys.executable, ROOT / "bench/report.py", "--help"], text=True,
+                              capture_output=True, env=env)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("--together", done.stdout)
+        self.assertEqual(self.run_report(RESULT, status=1, env=env),
+                         "heddle-bench report: matplotlib is not there; install the package "
+                         "python3-matplotlib\n")
+
+    def draw(self, *arguments):
+        """As run_report(), without the start of a process: the picture, and its words."""
+        if not MATPLOTLIB:
+            self.skipTest("no matplotlib; tests/setup.sh --plots installs it")
+        self.addCleanup(frontier.plt.close, "all")
+        with mock.patch("sys.argv", ["report", *map(str, arguments), "--svg", str(self.svg)]), \
+                contextlib.redirect_stdout(None):
+            report.main()
+        text = self.svg.read_text()
+        return text, re.findall(r"<text [^>]*>([^<]*)</text>", text)
+
+    def written(self, name, document):
+        path = self.at / name
+        path.write_text(json.dumps(document))
+        return path
+
+    def refused(self, *arguments):
+        with self.assertRaises(SystemExit) as ended:
+            self.draw(*arguments)
+        error = ended.exception.code
+        self.assertNotIn("\n", error)
+        self.assertTrue(error.startswith("heddle-bench report: "), error)
+        self.assertFalse(self.svg.exists())
+        return error
+
+    def test_the_frontier_has_a_mark_a_row_and_says_what_it_is(self):
+        svg, words = self.draw(RESULT)
+        for word in ("timeslice", "mps", "gapfill@mps", "oracle@mps", "pair (simulated)",
+                     "filler: rate ÷ alone", "service: mean JCT ÷ alone"):
+            self.assertIn(word, words)
+        self.assertNotIn("alone/service", words)
+        caption = " ".join(words)
+        for part in ("every figure is simulated", "commit test", "5 repetitions"):
+            self.assertIn(part, caption)
+
+    def test_marks_lie_where_the_figures_are(self):
+        svg, _ = self.draw(RESULT)
+        shares, slowdowns = {}, {}
+        for name, row in self.result["figures"].items():
+            ends = {of: bar(svg, f"pair:{name}:{of}") for of in ("share", "slowdown")}
+            if name.startswith("alone/"):
+                self.assertEqual(ends, {"share": None, "slowdown": None})
+                continue
+            share = row["jobs"]["filler"]["per_s_over_alone"]
+            slowdown = row["jobs"]["service"]["mean_over_alone"]
+            for key, end in (("lo", 0), ("hi", 2)):
+                shares[share[key]] = ends["share"][end]
+                slowdowns[math.log(slowdown[key])] = -ends["slowdown"][end + 1]
+        for found in (shares, slowdowns):
+            (low, at_low), *_, (high, at_high) = sorted(found.items())
+            for figure, place in found.items():
+                expected = at_low + (figure - low) / (high - low) * (at_high - at_low)
+                self.assertAlmostEqual(place, expected, delta=0.5)
+
+    def test_the_frontier_may_be_of_the_p99(self):
+        mean, _ = self.draw(RESULT)
+        p99, words = self.draw(RESULT, "--figure", "p99")
+        self.assertIn("service: p99 JCT ÷ alone", words)
+        self.assertNotEqual(bar(mean, "pair:mps:slowdown"), bar(p99, "pair:mps:slowdown"))
+        self.assertEqual(bar(mean, "pair:mps:share")[::2], bar(p99, "pair:mps:share")[::2])
+
+    def test_kept_cells_are_panels(self):
+        rows = {"mps": {"mean": 2.0, "p99": 3.0, "l": 0.9}, "auto@mps": {"p99": 1.1, "l": 0.4},
+                "mps:25": {"p99": "few", "l": 0.3}}
+        kept = self.written("cells.json", {
+            "mode": "real", "gpu": "NVIDIA X1", "commit": "c1, c2", "date": "2026-01-02",
+            "cells": {"one": {"rows": rows}, "two": {"rows": rows}}})
+        svg, words = self.draw(kept, "--figure", "p99")
+        for word in ("one", "two", "H: p99 JCT ÷ alone", "mps", "auto@mps"):
+            self.assertIn(word, words)
+        self.assertNotIn("mps:25", words)
+        self.assertIn("NVIDIA X1; commits c1, c2, 2026-01-02", " ".join(words))
+        self.assertLess(bar(svg, "one:auto@mps:share")[0], bar(svg, "one:mps:share")[0])
+
+    def test_the_marks_of_policies_are_filled_and_no_others(self):
+        svg, _ = self.draw(RESULT)
+        filled = {}
+        for row in ("timeslice", "mps", "gapfill@mps", "oracle"):
+            after = svg.split(f'id="pair:{row}:slowdown"')[1]
+            colour = re.search(r"stroke: (#\w+)", after)[1]
+            marks = [m for m in re.findall(r'<use [^>]*style="([^"]*)"', svg)
+                     if f"stroke: {colour}" in m]
+            filled[row] = any(f"fill: {colour}" in m for m in marks)
+        self.assertEqual(filled, {"timeslice": False, "mps": False, "gapfill@mps": True,
+                                  "oracle": False})
+
+    def test_a_real_result_is_not_called_simulated(self):
+        self.result |= {"mode": "real", "gpu": "NVIDIA H200"}
+        self.result["sessions"][-1]["driver"] = "580.1"
+        _, words = self.draw(self.written("real.json", self.result))
+        self.assertIn("pair", words)
+        self.assertNotIn("simulated", " ".join(words))
+        self.assertIn("NVIDIA H200, driver 580.1; commit test", " ".join(words))
+
+    def test_several_results_are_several_panels_of_one_legend(self):
+        other = self.written("other.json", self.result | {"name": "other"})
+        _, words = self.draw(RESULT, other)
+        self.assertEqual([words.count(w) for w in ("pair (simulated)", "other (simulated)", "mps")],
+                         [1, 1, 1])
+
+    def test_together_a_mark_is_the_median_of_the_results_and_reaches_over_them(self):
+        other = json.loads(RESULT.read_text())
+        for row in other["figures"].values():
+            for job in row["jobs"].values():
+                for name in ("mean_over_alone", "per_s_over_alone"):
+                    if name in job:
+                        job[name] = {key: 3 * job[name][key] for key in ("value", "lo", "hi")}
+        self.draw(RESULT, RESULT, self.written("other.json", other), "--together")
+        svg = self.svg.read_text()
+        x0, y0, x1, y1 = bar(svg, "3 results:mps:share")
+        self.assertEqual(y0, y1)
+        self.assertGreater(abs(x1 - x0), 10, "from the least to three times that")
+        self.assertIn(">3 results", svg)
+
+    def test_the_same_input_gives_the_same_bytes(self):
+        first, _ = self.draw(RESULT)
+        self.run_report(RESULT)
+        self.assertEqual(first, self.svg.read_text())
+        self.assertNotIn("<dc:date>", first)
+
+    def test_what_cannot_be_drawn_is_told_in_one_line(self):
+        no_batch = self.result | {"jobs": self.result["jobs"][:1]}
+        cut = {key: value for key, value in self.result.items() if key != "figures"}
+        for document, message in ((no_batch, "has not one job of each role"),
+                                  (cut, "finish it by --resume"),
+                                  ({"a": 1}, "is no result of heddle-bench run")):
+            self.assertIn(message, self.refused(self.written("x.json", document)))
+        self.assertIn("cannot be read", self.refused(self.at / "none.json"))
 
 
 if __name__ == "__main__":
