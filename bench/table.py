@@ -21,10 +21,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cells
-import stopped
 from computed import tables as computed_tables
-from harness import keep, report
+from harness import cells, keep, report, stopped
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 

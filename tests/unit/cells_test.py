@@ -1,4 +1,4 @@
-"""bench/cells.py: what is kept of results, and the tables of them."""
+"""bench/harness/cells.py: what is kept of results, and the tables of them."""
 
 import json
 import subprocess
@@ -10,8 +10,7 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
 
-import cells  # noqa: E402
-from harness import keep, md  # noqa: E402
+from harness import cells, keep, md  # noqa: E402
 
 
 def value(of):

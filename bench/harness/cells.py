@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Cells of the experiments people compare by: what is kept of a result of `heddle-bench run` or
 `virtual`, and the tables of them (table.py).
 """
