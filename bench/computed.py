@@ -242,7 +242,7 @@ MAIN = ["default", "mps", "miso", "miger", "mmk", "heddle-fcfs", "heddle"]
 BED = ["--online", "40", "--offline", "20", "--gpus", "1", "--interval", "40", "--seeds", "20"]
 BED_ROWS = ["default", "mps", "mmk-no-ks", "mmk", "heddle", "miso", "miger"]
 # MMK's DURATION, which its paper does not print, by the policy itself in virtual time.
-DURATION = ["virtual", "come_and_go.toml", "--pair", "calm", "--seed", "1", "--block-s", "600",
+DURATION = ["virtual", "come_and_go.toml", "--seed", "1", "--block-s", "600",
             "--policies", ",".join([*(f"mmk:duration_us={us}@mps" for us in (
                 100, 1000, 20000, 1000000)), "gapfill@mps", "auto@mps"])]
 PAPER_LEARNERS = {"svr": "27.2 / 27.08", "linear": "21.7 / 20.01", "perceptron": "11.1 / 4.65",

@@ -197,10 +197,9 @@ def lost(found):
 
 def tables():
     """The front page shows nothing of what is not measured."""
-    names = ("beside_training", "graphs_beside_graphs", "online_offline", "long_kernels")
-    return {"front": summary("beside_training", (0.5, 0.8)),
-            "beside_training-lost": lost(cells("beside_training")),
-            **{name: each(cells(name)) for name in names}}
+    found = cells("beside_training")
+    return {"front": summary("beside_training", (0.5, 0.8)), "beside_training": each(found),
+            "beside_training-lost": lost(found)}
 
 
 def printed(results):

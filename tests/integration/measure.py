@@ -143,16 +143,16 @@ class Measure(unittest.TestCase):
     def test_a_pair_of_each_experiment_runs_and_a_policy_that_is_not_there_costs_its_row(self):
         """Two side by side, for no figure is judged; with the rows alone where that is the
         question. Blocks in which requests arrive, by a seed."""
-        pairs = {"beside_training": "bert_graph_resnet50", "graphs_beside_graphs": "vgg19_one",
-                 "online_offline": "batch1_offline", "long_kernels": "us2200"}
+        pairs = {"bert_graph_resnet50": "beside_training", "llama_graph_gpt2": "beside_training",
+                 "vgg19_one": "graphs_beside_graphs", "us2200": "long_kernels"}
 
         def run(name):
             return self.bench(
-                "run", ROOT / f"bench/scenarios/{name}.toml", "--pair", pairs[name], "--device",
+                "run", ROOT / f"bench/scenarios/{pairs[name]}.toml", "--pair", name, "--device",
                 "sim", "--json", self.folder / f"{name}.json", "--repetitions", "1", "--block-s",
                 "0.5", "--seed", "1", "--baselines", "mps", "--policies",
                 "gapfill@mps,unheard_of@mps", "--skip-outputs",
-                *["--skip-alone"] * (name != "beside_training"))
+                *["--skip-alone"] * (name != "bert_graph_resnet50"))
 
         with ThreadPoolExecutor(2) as two:
             runs = two.map(run, pairs)
@@ -163,9 +163,9 @@ class Measure(unittest.TestCase):
             self.assertEqual((result["errors"], result["held_out"]), ([], False))
             h = result["figures"]["gapfill@mps"]["jobs"]["H"]
             self.assertEqual(h["jct_ms"]["p99"], {"few": h["samples"]})
-            self.assertEqual("H" in result["rates"], name != "long_kernels")
-            self.assertEqual("ttft_ms" in h, name == "online_offline")
-            self.assertEqual("p50_over_alone" in h, name == "beside_training")
+            self.assertEqual("H" in result["rates"], name != "us2200")
+            self.assertEqual("ttft_ms" in h, name == "llama_graph_gpt2")
+            self.assertEqual("p50_over_alone" in h, name == "bert_graph_resnet50")
 
     def test_what_is_recorded_plays_in_virtual_time_and_as_a_workload(self):
         """Bounds for a loaded host; the stand-in takes 17 ms."""
