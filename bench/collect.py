@@ -26,6 +26,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import fmean
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -282,7 +283,7 @@ class Collection(Setting):
         """Paces of the round's samples, by all that was measured on all SMs."""
         if not whole:
             return
-        alone = {w.name: mean(found[w.name] for found in whole) for w in workers}
+        alone = {w.name: fmean(found[w.name] for found in whole) for w in workers}
         for w in workers:
             self.add(number, w, 0, alone[w.name])
             self.result["jobs"][w.name].setdefault("whole_ms", []).append(
@@ -358,7 +359,7 @@ def write_csv(result, folder):
         for name, facts in sorted(result["jobs"].items()):
             if whole := facts.get("whole_ms"):
                 used = facts["bandwidth_pct"]
-                out.writerow([*name.split("/"), round(mean(mean(pair) for pair in whole), 4),
+                out.writerow([*name.split("/"), round(fmean(fmean(pair) for pair in whole), 4),
                               facts["memory_mib"], "" if used is None else used])
     with open(folder / "samples.csv", "w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
@@ -368,11 +369,6 @@ def write_csv(result, folder):
             beside = s["beside"].split("/") if s["beside"] else ["", ""]
             out.writerow([*s["job"].split("/"), round(s["sms"] / total, 4), *beside,
                           round(s["beside_sms"] / total, 4) if s["beside"] else "", s["pace"]])
-
-
-def mean(values):
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def parse(arguments):

@@ -22,6 +22,8 @@ import subprocess
 import sys
 import tempfile
 
+from harness import report
+
 HERE = pathlib.Path(__file__).resolve().parent
 
 # Each channel's specifications, from no pressure to the most. {sms}: where they run.
@@ -185,8 +187,7 @@ def fit(pairs, nominal=None):
 
 def print_fit(path):
     """[limit] lines for profiles/gpu/NAME.toml."""
-    with open(path, encoding="utf-8") as file:
-        curves = json.load(file)["curves"]
+    curves = json.loads(pathlib.Path(path).read_text())["curves"]
     print("[limit]")
     for channel in FITTED:
         pairs = pairs_of(curves, channel)
@@ -246,14 +247,12 @@ def main(arguments):
     channels = options.channels.split(",") if options.channels else list(CHANNELS)
     result = {"version": 1, "seconds": options.seconds, "repetitions": options.repetitions,
               "curves": []}
-    if options.resume and os.path.exists(options.json):
-        with open(options.json, encoding="utf-8") as file:
-            result["curves"] = json.load(file)["curves"]
+    path = pathlib.Path(options.json)
+    if options.resume and path.exists():
+        result["curves"] = json.loads(path.read_text())["curves"]
 
     def save():
-        with open(options.json + ".new", "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-        os.replace(options.json + ".new", options.json)
+        report.write(result, path)
 
     try:
         program = options.program or build()

@@ -28,6 +28,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE / "workloads")]
 
 import lifted  # noqa: E402
+from harness import report  # noqa: E402
 
 SEED, KERNELS = 20261125, 30
 SHORTEST_US, LONGEST_US = 5, 2000  # of a kernel that is drawn
@@ -143,12 +144,9 @@ class File:
         self.path, self.document, self.saved = path, document, time.monotonic()
 
     def save(self, always=True):
-        if not self.path or not always and time.monotonic() - self.saved < SAVE_S:
-            return
-        with open(f"{self.path}.new", "w", encoding="utf-8") as file:
-            json.dump(self.document, file, indent=1)
-        os.replace(f"{self.path}.new", self.path)
-        self.saved = time.monotonic()
+        if self.path and (always or time.monotonic() - self.saved >= SAVE_S):
+            report.write(self.document, pathlib.Path(self.path))
+            self.saved = time.monotonic()
 
 
 def measure(bench, file, until, order):
@@ -262,8 +260,7 @@ def prepare(gpu, options, file):
 
 def metrics_run(gpu, path):
     """Runs each kernel of a file in a graph, for a profiler that waits for it."""
-    with open(path, encoding="utf-8") as stream:
-        document = json.load(stream)
+    document = json.loads(pathlib.Path(path).read_text())
     graphs = capture(dict.fromkeys(k["model"] for k in document["kernels"]), [])
     return profiled(gpu, chosen_before(gpu, document, graphs))
 
@@ -355,8 +352,7 @@ def run(options, gpu, versions):
     document = {"version": 1, "seed": options.seed, "kernels": [], "pairs": [], "skipped": [],
                 "sms": gpu.sms, "sm_groups": gpu.groups, **versions}
     if options.resume and os.path.exists(options.json):
-        with open(options.json, encoding="utf-8") as stream:
-            document = json.load(stream)
+        document = json.loads(pathlib.Path(options.json).read_text())
     file = File(options.json, document)
     try:
         kernels, graphs = prepare(gpu, options, file)

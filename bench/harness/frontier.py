@@ -20,7 +20,7 @@ import textwrap
 from pathlib import Path
 
 from harness.report import ResultError, load, reading
-from harness.verdict import NO_POLICIES, pair
+from harness.verdict import pair, policies
 
 DEBIAN_PYTHON = "/usr/bin/python3"
 # Okabe and Ito's colours: told apart by everybody, and in print.
@@ -129,12 +129,10 @@ class Styles:
     are filled."""
 
     def __init__(self, results):
-        self.policies, self.of = set(), {}
-        stems = {}
+        self.policies = {name for result in results for name in policies(result)}
+        self.of, stems = {}, {}
         for row in (row for result in results for row in result["rows"]):
             name = row["name"]
-            if row.get("policy", "builtin") not in NO_POLICIES:
-                self.policies.add(name)
             if name.startswith("alone/") or name in self.of:
                 continue
             same = stems.setdefault(re.split("[@:]", name)[0], [])
