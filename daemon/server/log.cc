@@ -1,17 +1,20 @@
 #include "daemon/server/log.h"
 
-#include <spdlog/logger.h>
+#include <poll.h>
+#include <signal.h>
+#include <spdlog/async_logger.h>
 #include <spdlog/sinks/base_sink.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <utility>
-
-#include "daemon/server/log_writer.h"
 
 namespace heddle::server {
 namespace {
@@ -45,20 +48,45 @@ bool goes_to_journal() {
   return std::to_string(error.st_dev) + ':' + std::to_string(error.st_ino) == stream;
 }
 
-class WriterSink final : public spdlog::sinks::base_sink<std::mutex> {
+constexpr std::chrono::seconds kLastWords(1);
+
+// What standard error does not take, a full disk or a reader that has gone, is lost.
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
+    if (count >= 0) {
+      text.remove_prefix(static_cast<size_t>(count));
+    } else if (errno == EAGAIN) {  // somebody else made it non-blocking
+      pollfd writable{STDERR_FILENO, POLLOUT, 0};
+      poll(&writable, 1, -1);
+    } else if (errno != EINTR) {
+      return;
+    }
+  }
+}
+
+// spdlog's own waits for a reader inside the lock of standard error.
+class ErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit WriterSink(std::shared_ptr<LogWriter> writer) : writer_(std::move(writer)) {}
+  std::atomic<bool> flushed{false};
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
     spdlog::memory_buf_t line;
     formatter_->format(message, line);
-    writer_->put({line.data(), line.size()});
+    write_all({line.data(), line.size()});
   }
-  void flush_() override {}
-
-  const std::shared_ptr<LogWriter> writer_;
+  void flush_() override { flushed = true; }
 };
+
+std::shared_ptr<spdlog::details::thread_pool> one_thread() {
+  sigset_t all, before;  // signals are the loop's
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  auto pool = std::make_shared<spdlog::details::thread_pool>(Log::kLines, 1);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return pool;
+}
 
 }  // namespace
 
@@ -82,8 +110,10 @@ std::string quoted(std::string_view text) {
 }
 
 Log::Log(LogLevel least)
-    : writer_(LogWriter::start()),
-      logger_(std::make_unique<spdlog::logger>("heddled", std::make_shared<WriterSink>(writer_))) {
+    : thread_(one_thread()),
+      logger_(
+          std::make_shared<spdlog::async_logger>("heddled", std::make_shared<ErrorSink>(), thread_,
+                                                 spdlog::async_overflow_policy::overrun_oldest)) {
   logger_->set_level(to_spdlog(least));
   logger_->set_pattern(goes_to_journal() ? "level=%l %v" : "time=%Y-%m-%dT%H:%M:%S.%eZ level=%l %v",
                        spdlog::pattern_time_type::utc);
@@ -91,10 +121,17 @@ Log::Log(LogLevel least)
 
 Log::~Log() {
   end_window();
-  writer_->stop();
+  logger_->flush();
+  const auto until = std::chrono::steady_clock::now() + kLastWords;
+  const auto& sink = static_cast<const ErrorSink&>(*logger_->sinks().front());
+  while (!sink.flushed && std::chrono::steady_clock::now() < until) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  // A thread that cannot write outlives the log, until the process ends.
+  if (!sink.flushed) new auto(std::move(thread_));
 }
 
-uint64_t Log::lost() const { return writer_->lost(); }
+uint64_t Log::lost() const { return thread_->overrun_counter(); }
 
 bool Log::admits(LogLevel level, Causer by, std::string_view event) {
   if (!logger_->should_log(to_spdlog(level))) return false;
@@ -117,8 +154,8 @@ void Log::end_window() {
 
 void Log::write(LogLevel level, std::string_view event, Fields fields) {
   if (!logger_->should_log(to_spdlog(level))) return;
-  if (const uint64_t lost = writer_->lost(); lost != std::exchange(told_lost_, lost)) {
-    warning("log_lines_lost", {{"in_all", lost}});
+  if (const uint64_t count = lost(); count != std::exchange(told_lost_, count)) {
+    warning("log_lines_lost", {{"in_all", count}});
   }
   std::string line = "event=" + std::string(event);
   for (const Field& field : fields) {

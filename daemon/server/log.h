@@ -3,7 +3,8 @@
 // own time, so that it gets none. Levels say who must read them: error: the administrator must act;
 // warning: should look; info: what happened; debug: for who develops heddle. Nothing on the launch
 // path logs, and who logs never waits: a thread of its own writes the lines, and what it cannot
-// write in time is dropped and counted. So is what one user's programs cause too often.
+// write in time is dropped, the oldest first, and counted. So is what one user's programs cause too
+// often.
 #pragma once
 
 #include <concepts>
@@ -17,8 +18,11 @@
 #include "daemon/server/log_limit.h"
 
 namespace spdlog {
-class logger;
+class async_logger;
+namespace details {
+class thread_pool;
 }
+}  // namespace spdlog
 
 namespace heddle::server {
 
@@ -38,13 +42,12 @@ struct Field {
   std::variant<std::string_view, int64_t, double> value;
 };
 
-class LogWriter;
-
 // Writes to standard error. Text that came from a client is quoted and escaped, so that a label
 // cannot forge a line.
 class Log {
  public:
   using Fields = std::initializer_list<Field>;
+  static constexpr size_t kLines = 2048;  // that wait; the oldest beyond are lost
 
   explicit Log(LogLevel least);
   // Waits a second at most for what is still to be written.
@@ -71,7 +74,7 @@ class Log {
   bool left_out() const { return limit_.left_out(); }
   void tell_left_out();
 
-  // Lines that found the buffer full so far; a line says so too, once there is room.
+  // Lines that were lost so far; a line says so too.
   uint64_t lost() const;
 
  private:
@@ -79,8 +82,8 @@ class Log {
   bool admits(LogLevel level, Causer by, std::string_view event);
   void end_window();
 
-  const std::shared_ptr<LogWriter> writer_;
-  std::unique_ptr<spdlog::logger> logger_;
+  std::shared_ptr<spdlog::details::thread_pool> thread_;
+  const std::shared_ptr<spdlog::async_logger> logger_;
   uint64_t told_lost_ = 0;
   LogLimit limit_;
 };

@@ -9,36 +9,51 @@
 #include <string>
 
 #include "daemon/server/log.h"
-#include "daemon/server/log_writer.h"
 
 namespace heddle::server {
 namespace {
 
-TEST(LogWriter, LosesWhatFindsNoRoomAndHoldsUpNobody) {
-  int log[2];
-  ASSERT_EQ(pipe(log), 0);
-  fcntl(log[1], F_SETFL, O_NONBLOCK);
-  while (write(log[1], "full", 4) > 0) {
+TEST(Log, LosesWhatFindsNoRoomAndHoldsUpNobody) {
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+  while (write(pipes[1], "full", 4) > 0) {
   }
-  fcntl(log[1], F_SETFL, 0);
+  fcntl(pipes[1], F_SETFL, 0);
   const int before = dup(STDERR_FILENO);
-  dup2(log[1], STDERR_FILENO);
-  const auto writer = LogWriter::start();
-  constexpr size_t kLine = 1 << 10;
-  for (size_t i = 0; i < 2 * LogWriter::kBytes / kLine; ++i) {
-    writer->put(std::string(kLine - 1, 'x') + "\n");
+  dup2(pipes[1], STDERR_FILENO);
+  std::string text;
+  {
+    Log log(LogLevel::kInfo);
+    for (size_t i = 0; i < 2 * Log::kLines; ++i) log.info("line", {{"number", i}});
+    EXPECT_GE(log.lost(), Log::kLines - 2);
+    log.info("last");
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    char read_now[1 << 16];
+    while (text.find("event=last\n") == std::string::npos) {
+      const ssize_t size = read(pipes[0], read_now, sizeof read_now);
+      if (size > 0) text.append(read_now, static_cast<size_t>(size));
+    }
   }
-  EXPECT_GE(writer->lost(), LogWriter::kBytes / kLine);
-  fcntl(log[0], F_SETFL, O_NONBLOCK);
-  char read_now[1 << 16];
-  writer->put("last\n");
-  for (size_t seen = 0; seen < LogWriter::kBytes;) {
-    const ssize_t size = read(log[0], read_now, sizeof read_now);
-    if (size > 0) seen += static_cast<size_t>(size);
-  }
-  writer->stop();
+  EXPECT_NE(text.find("event=log_lines_lost"), std::string::npos);
+  EXPECT_NE(text.find("number=" + std::to_string(2 * Log::kLines - 1)), std::string::npos);
   dup2(before, STDERR_FILENO);
-  for (const int fd : {before, log[0], log[1]}) close(fd);
+  for (const int fd : {before, pipes[0], pipes[1]}) close(fd);
+}
+
+TEST(Log, EndsThoughNobodyReadsIt) {
+  int pipes[2];
+  ASSERT_EQ(pipe(pipes), 0);
+  fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+  while (write(pipes[1], "full", 4) > 0) {
+  }
+  fcntl(pipes[1], F_SETFL, 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(pipes[1], STDERR_FILENO);
+  Log(LogLevel::kInfo).info("never read");
+  dup2(before, STDERR_FILENO);
+  close(before);
+  close(pipes[0]);  // whoever writes fails, and its thread ends no sooner than the test
 }
 
 // What a daemon writes to standard error; `stream` tells the inode that the journal is said to
