@@ -117,7 +117,7 @@ struct Crowd {
 
   static server::Config config() {
     server::Config config;
-    config.unobserved = config.sparse = false;
+    config.report = server::ReportSetting::kEach;
     return config;
   }
 

@@ -124,8 +124,8 @@ std::vector<double> alternate(uint32_t rounds, uint32_t batch, Shim&& shim, Dire
 // heddled with the policy above, and the simulated GPU's socket, in a folder that goes with it.
 class Daemon {
  public:
-  // Whether a client is spared its records: while it is `alone` at work, or in a `row`.
-  Daemon(const std::string& driver, bool alone, bool row) {
+  // `report`: "each", or which records a client is spared.
+  Daemon(const std::string& driver, const std::string& report) {
     char name[] = "/tmp/heddle-bench-XXXXXX";
     if (mkdtemp(name) == nullptr) give_up("/tmp: cannot be written");
     folder_ = name;
@@ -133,8 +133,8 @@ class Daemon {
     std::ofstream(folder_ + "/gate.lua") << kGatePolicy;
     std::ofstream(folder_ + "/heddled.toml")
         << "[daemon]\nsocket = \"" << socket_ << "\"\nlog_level = \"error\"\n"
-        << std::boolalpha << "unobserved = " << alone << "\nsparse = " << row << "\n[policy]\n"
-        << "name = \"gate\"\ndirectory = \"" << folder_ << "\"\n[profiles]\nkeep = false\n";
+        << "report = \"" << report << "\"\n[policy]\nname = \"gate\"\ndirectory = \"" << folder_
+        << "\"\n[profiles]\nkeep = false\n";
     setenv(ipc::kSocketEnv, socket_.c_str(), 1);
     setenv("HEDDLE_SIM_SOCKET", (folder_ + "/gpu").c_str(), 1);
     setenv("HEDDLE_SIM_MODE", "mps", 1);
@@ -468,7 +468,7 @@ LaunchSamples measure_launches(const MicroOptions& options) {
       options.driver.empty() ? dist() + "/lib/heddle/sim/libcuda.so.1" : options.driver;
   LaunchSamples samples;
   {
-    const Daemon daemon(driver, false, false);
+    const Daemon daemon(driver, "each");
     in_children(options, 1, samples, measure_without_daemon);
     in_children(options, 1, samples, measure_leased);
     measure_gate(options, 1, samples, &LaunchSamples::gated);
@@ -476,7 +476,7 @@ LaunchSamples measure_launches(const MicroOptions& options) {
   }
   const auto spared = [&](const char* how, std::vector<double> LaunchSamples::*paced) {
     const bool alone = paced == &LaunchSamples::unobserved;
-    const Daemon daemon(driver, alone, !alone);
+    const Daemon daemon(driver, alone ? "samples" : "rows");
     in_children(options, 1, samples, [&](const MicroOptions& mine, LaunchSamples& sampled) {
       measure_spared(mine, how, sampled.*paced);
     });

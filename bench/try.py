@@ -163,7 +163,7 @@ class Trial:
             env |= {"HEDDLE_SIM_SOCKET": str(folder / "gpu"), "HEDDLE_SIM_MODE": options.sim_mode}
         mps = options.sim_mode == "mps" if options.sim else None
         # Each launch is told of: nothing is sampled, in no row.
-        lines = ["daemon.unobserved = false", "daemon.sparse = false"]
+        lines = ['daemon.report = "each"']
         promised = {"slowdown_max": options.slowdown_max,
                     "slowdown_p99_max": options.slowdown_p99_max}
         promised = [f"{key} = {most}" for key, most in promised.items() if most]

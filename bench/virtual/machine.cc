@@ -97,7 +97,7 @@ class Machine {
     core::Config core = config.core;
     core.mps = row.mps;
     core.sm_total = core::SmCount(sim::facts::kSmCount);
-    core.switch_us = config.switch_us.value_or(row.mps ? 10 : 70);
+    core.switch_us = core::switch_us_of(row.mps);
     gpu_.mode = row.mps ? sim::Mode::kMps : sim::Mode::kTimeSlice;
     sim::HostCosts costs;
     if (oracle_) costs.round_trip_ns = costs.marker_ns = 0;

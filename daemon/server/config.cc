@@ -168,10 +168,12 @@ std::string read_daemon(const toml::table& table, const std::string& file, Confi
                       {"error", LogLevel::kError}},
                      config.log_level);
   s.integer("spin_us", 0, 10'000, config.spin_us);
-  s.integer("contended_spin_us", 0, 100'000, config.contended_spin_us);
   s.flag("gates", config.gates);
-  s.flag("unobserved", config.unobserved);
-  s.flag("sparse", config.sparse);
+  s.choice<ReportSetting>("report",
+                          {{"each", ReportSetting::kEach},
+                           {"rows", ReportSetting::kRows},
+                           {"samples", ReportSetting::kSamples}},
+                          config.report);
   return s.finish();
 }
 
@@ -183,7 +185,6 @@ std::string read_gpu(const toml::table& table, const std::string& file, Config& 
       {{"auto", GpuMode::kAuto}, {"mps", GpuMode::kMps}, {"timeslice", GpuMode::kTimeslice}},
       config.gpu_mode);
   s.choice<StopsSetting>("stops", kStopsWords, config.stops);
-  if (s.find("switch_us") != nullptr) s.number("switch_us", 0, 1e6, config.switch_us.emplace(0));
   if (const toml::node* node = s.find("context_memory")) {
     const auto amount = ipc::parse_memory(node->value<std::string>().value_or(""));
     if (!amount || amount->percent > 0) {
@@ -204,7 +205,6 @@ std::string read_mps(const toml::table& table, const std::string& file, Config& 
   s.flag("manage", config.mps.manage);
   s.text("pipe_directory", config.mps.pipe_directory);
   s.text("log_directory", config.mps.log_directory);
-  s.text("control", config.mps.control);
   for (const auto& [key, path] : {std::pair{"pipe_directory", &config.mps.pipe_directory},
                                   std::pair{"log_directory", &config.mps.log_directory}}) {
     if (path->empty() || (path->front() == '/' && path->size() <= kPipeDirectoryMax)) continue;
@@ -212,7 +212,6 @@ std::string read_mps(const toml::table& table, const std::string& file, Config& 
           "an absolute path of at most " + std::to_string(kPipeDirectoryMax) +
               " bytes: MPS listens on sockets in it");
   }
-  if (config.mps.control.empty()) s.bad(*s.find("control"), "control", "the name of a program");
   return s.finish();
 }
 
@@ -455,11 +454,10 @@ bool resolve_names(std::vector<Rule>& rules) {
 std::vector<std::string> needs_restart(const Config& a, const Config& b) {
   std::vector<std::string> all;
   const auto daemon = [](const Config& c) {
-    return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.contended_spin_us, c.gates,
-                    c.unobserved, c.sparse);
+    return std::tie(c.socket, c.socket_mode, c.log_level, c.spin_us, c.gates, c.report);
   };
   const auto gpu = [](const Config& c) {
-    return std::tie(c.gpu_mode, c.stops, c.switch_us, c.context_memory, c.core);
+    return std::tie(c.gpu_mode, c.stops, c.context_memory, c.core);
   };
   if (daemon(a) != daemon(b)) all.emplace_back("[daemon]");
   if (gpu(a) != gpu(b)) all.emplace_back("[gpu]");

@@ -9,7 +9,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -62,6 +61,10 @@ enum class StopsSetting : uint8_t { kAsked, kOn, kOff };
 inline const std::vector<std::pair<std::string_view, StopsSetting>> kStopsWords = {
     {"asked", StopsSetting::kAsked}, {"on", StopsSetting::kOn}, {"off", StopsSetting::kOff}};
 
+// Which launches leased clients report: each; of those that follow each other closely a few
+// (ipc/sparse.h); and of who is alone at work those of a twenty-fifth of the time (reports.h).
+enum class ReportSetting : uint8_t { kEach, kRows, kSamples };
+
 struct PolicySettings {
   std::string name = "builtin";  // a name in `directory`, a path, or "builtin"
   std::string directory;         // default: share/heddle/policies beside the executable's bin/
@@ -84,7 +87,7 @@ struct MpsSettings {
   bool manage = false;         // heddled starts it where none answers
   std::string pipe_directory;  // default: named_directories()
   std::string log_directory;
-  std::string control = "nvidia-cuda-mps-control";  // found by PATH, or a path
+  std::string control = "nvidia-cuda-mps-control";  // found by PATH, or a path; no key sets it
 
   bool operator==(const MpsSettings&) const = default;
 };
@@ -94,18 +97,14 @@ struct Config {
   mode_t socket_mode = 0666;
   LogLevel log_level = LogLevel::kInfo;
   uint32_t spin_us = 50;
-  // While somebody waits for a grant: longer where a core can be spared for it.
-  uint32_t contended_spin_us = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 
-  bool gates = true;       // held launches of clients that ask for it wait on the GPU (gates.h)
-  bool unobserved = true;  // who is alone at work need not report each launch (reports.h)
-  bool sparse = true;      // nor who launches faster than its gaps can be used (ipc/sparse.h)
+  bool gates = true;  // held launches of clients that ask for it wait on the GPU (gates.h)
+  ReportSetting report = ReportSetting::kSamples;
 
   GpuMode gpu_mode = GpuMode::kAuto;
   StopsSetting stops = StopsSetting::kAsked;
-  std::optional<double> switch_us;  // default: 10 under MPS, 70 time-sliced
-  uint64_t context_memory = 0;      // counted of each process beside its allocations
-  core::Config core;                // device, sm_total and mps are filled in per device
+  uint64_t context_memory = 0;  // counted of each process beside its allocations
+  core::Config core;            // device, sm_total and mps are filled in per device
 
   PolicySettings policy;
   core::TimeNs policy_good_ns = 60'000'000'000;  // without a fault (Probation); no key sets it

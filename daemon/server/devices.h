@@ -73,7 +73,7 @@ class Devices {
     bool sm_total = false;  // a privileged client said it, not just who came first
   };
 
-  double switch_us() const { return config_.switch_us.value_or(mps_ ? 10 : 70); }
+  double switch_us() const { return core::switch_us_of(mps_); }
   void make(uint8_t gpu, const Identity& identity, core::TimeNs now);
   void learn_sm_total(uint8_t gpu, const Identity& identity, core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);

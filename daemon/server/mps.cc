@@ -191,7 +191,7 @@ Result<MpsControl::Ended> MpsControl::run(const std::vector<std::string>& argume
   const pid_t pid = spawn(arguments, environment, in.get(), out.get(), error);
   if (pid < 0) {
     return fail(arguments[0] + ": " + strerror(error) +
-                "; it comes with NVIDIA's driver, or name it in [mps] control");
+                "; it comes with NVIDIA's driver; PATH must name it");
   }
   Ended ended{-1, ""};
   const Clock::time_point deadline = Clock::now() + patience_;
@@ -241,7 +241,7 @@ Result<std::vector<pid_t>> MpsControl::list(const std::string& command) {
   }
   if (rest.find_first_not_of(" \n") == std::string_view::npos) return pids;
   return fail(settings_.pipe_directory + ": " + command + ": '" + first_line(*answer) +
-              "' is no list of processes; is [mps] control NVIDIA's?");
+              "' is no list of processes; is the nvidia-cuda-mps-control of PATH NVIDIA's?");
 }
 
 pid_t MpsControl::control_pid() const {

@@ -18,7 +18,7 @@ void Reports::review(core::TimeNs now) {
   const uint64_t launches = alone != nullptr ? alone->launches_told() : 0;
   set_unobserved(roster_.find(observation_.update(now, id, launches)), now);
   for (Client* client : roster_.managed()) {
-    client->allow_sparse(config_.sparse && need_not_tell(*client));
+    client->allow_sparse(config_.report != ReportSetting::kEach && need_not_tell(*client));
   }
 }
 
@@ -71,7 +71,8 @@ Client* Reports::alone_at_work(core::TimeNs now) const {
     if (alone != nullptr) return nullptr;
     alone = client;
   }
-  const bool may = alone != nullptr && config_.unobserved && need_not_tell(*alone);
+  const bool may =
+      alone != nullptr && config_.report == ReportSetting::kSamples && need_not_tell(*alone);
   return may ? alone : nullptr;
 }
 

@@ -21,6 +21,8 @@ namespace {
 
 // A deadline nearer than this is waited for awake: going to sleep and back costs as much.
 constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
+// While a thread waits for a grant: longer where a core can be spared for it.
+const uint32_t kContendedSpinUs = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 // While awake, descriptors are looked at this often.
 constexpr core::TimeNs kLookNs = 100'000;
 // The core is not ticked more often than this, whatever deadline it names.
@@ -273,8 +275,7 @@ bool Server::spin(core::TimeNs now) {
   if (now >= engine_.reports.next_review()) engine_.reports.review(now);
   // Whoever reads a ring while it is written makes every write wait for its cache line.
   if (engine_.at_ease(now)) return false;
-  const uint32_t patience_us =
-      engine_.contention.any() ? config_.contended_spin_us : config_.spin_us;
+  const uint32_t patience_us = engine_.contention.any() ? kContendedSpinUs : config_.spin_us;
   const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
   if (!busy && deadline - now >= kSpinToDeadlineNs) return false;
   if (!look_around(now) && !heard) relax();

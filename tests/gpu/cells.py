@@ -136,9 +136,8 @@ class Cell:
         if self.condition.daemon:
             self.env["HEDDLE_SOCKET"] = str(self.folder / "absent.sock")
         if self.condition.daemon in ("present", "killed"):
-            lines = ["daemon.contended_spin_us = 100"]
-            if self.condition.stopped:
-                lines.append('gpu.stops = "on"')  # others are on the GPU, so that it is not asked
+            # Others are on the GPU, so that it is not asked.
+            lines = ['gpu.stops = "on"'] if self.condition.stopped else []
             self.daemon = Daemon(self.host.dist, self.folder / "d", self.host.mps, self.host.env,
                                  lines, self.host.policy, None)
             self.daemon.start()

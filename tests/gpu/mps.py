@@ -45,15 +45,15 @@ class Trial:
         self.options, self.folder = options, folder
         self.pipes, self.log = folder / "pipe", folder / "heddled.log"
         self.env = {"HEDDLE_SOCKET": str(folder / "s"), "STATE_DIRECTORY": "/dev/null"}
-        control = ""
         if options.sim:
+            (folder / "nvidia-cuda-mps-control").symlink_to(FAKE)
             driver = options.dist / "lib/heddle/sim"
             self.env |= {"HEDDLE_REAL_LIBCUDA": str(driver / "libcuda.so.1"),
+                         "PATH": f"{folder}:{os.environ['PATH']}",
                          "HEDDLE_SIM_MODE": "mps", "HEDDLE_SIM_SOCKET": str(folder / "gpu")}
-            control = f'control = "{FAKE}"\n'
         (folder / "heddled.toml").write_text(
             f'[mps]\nmanage = true\npipe_directory = "{self.pipes}"\n'
-            f'log_directory = "{folder / "log"}"\n{control}')
+            f'log_directory = "{folder / "log"}"\n')
         self.daemon = None
         self.jobs = []
         self.begin = time.monotonic()

@@ -167,7 +167,7 @@ class Samples(Session):
             mps = (Mps if self.options.mps else NoMps)(folder / "mps")
             env = mps.env | (simulated(self.options.dist, folder) if self.options.sim else {})
             daemon = self.daemon = Daemon(self.options.dist, folder / "d", self.options.mps, env,
-                                          ["daemon.contended_spin_us = 100"], "gapfill", None)
+                                          [], "gapfill", None)
             mps.start()
             try:
                 daemon.start()

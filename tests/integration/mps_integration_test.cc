@@ -132,7 +132,7 @@ TEST_F(Mps, AnotherProgramIsNotTakenForMps) {
   EXPECT_FALSE(state.answers);
   EXPECT_NE(state.error.find("is no list of processes"), std::string::npos) << state.error;
   settings_.control = "/nowhere/nvidia-cuda-mps-control";
-  EXPECT_NE(start_error().find("name it in [mps] control"), std::string::npos);
+  EXPECT_NE(start_error().find("PATH must name it"), std::string::npos);
 }
 
 TEST_F(Mps, ADirectoryThatCannotBeItsOwnIsNamed) {

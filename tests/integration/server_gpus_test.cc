@@ -169,7 +169,7 @@ TEST_F(GpusTest, APolicyThatDoesNotStartOnTheSecondGpuChangesNothingOnTheFirst) 
 
 // Device 0 is where it was introduced; it launches nothing there.
 TEST_F(GpusTest, AClientAloneOnItsSecondDeviceSamplesItsLaunches) {
-  config_.unobserved = false;
+  config_.report = server::ReportSetting::kRows;
   start();
   FakeClient client(config_.socket, {.priority = 0, .devices = 2, .gpus = "ab"});
   client.register_kernel(0, 42, "axpy");

@@ -89,7 +89,7 @@ def each(count, where):
 def measure():
     where = stage.Stage(tree.ROOT / "out/instructions", "mps")
     try:
-        where.start_daemon("priority", daemon="unobserved = false\nsparse = false")
+        where.start_daemon("priority", daemon='report = "each"')
         return {"leased_launch_instructions": min(each(leased, where) for _ in range(RUNS)),
                 "gated_launch_instructions": each(gated, where)}
     finally:

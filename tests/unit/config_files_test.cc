@@ -16,7 +16,7 @@ TEST(Config, ReadsFilesOfConfDBehindTheFileInOrder) {
   const std::filesystem::path folder = testing::TempDir() + "config-" + std::to_string(getpid());
   std::filesystem::create_directories(folder / "conf.d");
   const std::string file = folder / "heddled.toml";
-  std::ofstream(file) << "[daemon]\nspin_us = 20\ncontended_spin_us = 30\n"
+  std::ofstream(file) << "[daemon]\nspin_us = 20\nreport = 'each'\n"
                          "[policy]\nname = \"fair\"\nparams = { slice_us = 3 }\n"
                          "[[rule]]\nname = \"own\"\nlabel = \"a\"\nclaim = 1\n";
   std::ofstream(folder / "conf.d/20-team.toml") << "[daemon]\nspin_us = 40\n"
@@ -29,7 +29,7 @@ TEST(Config, ReadsFilesOfConfDBehindTheFileInOrder) {
   const Result<Config> config = load_config(file);
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->spin_us, 40u);
-  EXPECT_EQ(config->contended_spin_us, 30u);
+  EXPECT_EQ(config->report, ReportSetting::kEach);
   EXPECT_EQ(config->policy.name, "gapfill");
   EXPECT_TRUE(config->policy.params.empty());
   ASSERT_EQ(config->rules.size(), 3u);
