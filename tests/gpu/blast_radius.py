@@ -25,7 +25,7 @@ from harness import report  # noqa: E402
 from harness.processes import Daemon, HostError, Job, Mps, NoMps  # noqa: E402
 from harness.session import Session, add_origin, origin, origin_parser  # noqa: E402
 
-BENCH = Path(__file__).resolve().parents[2] / "bench"
+ROOT = Path(__file__).resolve().parents[2]
 FAULT_AFTER_S = 2.0
 WATCH_S = 3.0
 SILENT_S = 6.0
@@ -202,10 +202,10 @@ class BlastRadius(Session):
 
     def program(self, folder):
         if self.options.sim:
-            return [sys.executable, BENCH / "workloads/mock_blast.py"]
+            return [sys.executable, ROOT / "tests/gpu/programs/mock_blast.py"]
         built = folder / "blast"
         nvcc = ["nvcc", "-O2", f"-arch={self.options.arch}", "-std=c++17",
-                BENCH / "workloads/blast.cu", "-o", built]
+                ROOT / "tests/gpu/programs/blast.cu", "-o", built]
         path = os.environ["PATH"] + ":/usr/local/cuda/bin"
         done = subprocess.run(nvcc, text=True, capture_output=True, timeout=150,
                               env=os.environ | {"PATH": path})

@@ -44,7 +44,7 @@ class Trials(unittest.TestCase):
     def run_trial(self, name):
         with tempfile.TemporaryDirectory() as folder:
             options = SimpleNamespace(sim=True, dist=Path(folder), program=[
-                sys.executable, blast_radius.BENCH / "workloads/mock_blast.py"])
+                sys.executable, blast_radius.ROOT / "tests/gpu/programs/mock_blast.py"])
             setting = blast_radius.Setting(name, Path(folder), options)
             setting.start()
             try:

@@ -37,7 +37,7 @@ class SimDriverTest : public ::testing::Test {
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
-    arguments[0] = std::string(HEDDLE_PROGRAM_DIR) + "/" + arguments[0];
+    if (arguments[0][0] != '/') arguments[0] = std::string(HEDDLE_PROGRAM_DIR) + "/" + arguments[0];
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
@@ -95,7 +95,7 @@ TEST_F(SimDriverTest, ConformsInBothModes) {
     setenv("HEDDLE_SIM_MODE", mode, 1);
     setenv("HEDDLE_SIM_SOCKET", (directory_ + "/" + mode).c_str(), 1);
     int output;
-    const pid_t pid = start({"heddle-conformance"}, output);
+    const pid_t pid = start({HEDDLE_CONFORMANCE}, output);
     const std::string text = read_all(output);
     EXPECT_EQ(exit_status(pid), 0) << mode << "\n" << text;
   }

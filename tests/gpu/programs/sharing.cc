@@ -6,7 +6,7 @@
 //
 // Prints PASS or FAIL for each check with what was measured; exit status 1 if any failed, 2 if it
 // could not run. Kernels spin by a clock for tens of milliseconds, so that neither what SMs have to
-// share nor a busy host decides. bench/conformance.sh runs it both ways.
+// share nor a busy host decides. tests/gpu/conformance.sh runs it both ways.
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>

@@ -2,12 +2,13 @@
 # Whether the GPU of this machine, or the simulated one where there is none, does what our programs
 # and the GPU model rely on: the driver API, and how two processes share, time-sliced and under MPS.
 #
-#   bench/conformance.sh [DIST]     DIST: an install tree, default dist/
+#   tests/gpu/conformance.sh [DIST] [PROGRAMS]     an install tree, default dist/, and a build's
+#                                                  tests/gpu, default that of the preset release
 #
 # MPS runs in a private directory and is ended again. Exits 1 if a check failed.
 set -uo pipefail
-dist=$(realpath "${1:-$(dirname "${BASH_SOURCE[0]}")/../dist}")
-programs=$dist/libexec/heddle
+root=$(dirname "${BASH_SOURCE[0]}")/../..
+dist=$(realpath "${1:-$root/dist}") programs=$(realpath "${2:-$root/build/release/tests/gpu}")
 scratch=$(mktemp -d) failed=0
 
 check() {
