@@ -294,6 +294,15 @@ MpsState MpsControl::look() {
   return state;
 }
 
+std::optional<double> MpsControl::default_percentage() {
+  if (access((settings_.pipe_directory + "/control").c_str(), F_OK) != 0) return std::nullopt;
+  const Result<std::string> answer = ask("get_default_active_thread_percentage");
+  char* end = nullptr;
+  const double percent = answer ? strtod(answer->c_str(), &end) : 0;
+  if (!answer || end == answer->c_str() || !(percent > 0 && percent <= 100)) return std::nullopt;
+  return percent;
+}
+
 Result<void> MpsControl::make_directories() const {
   if (settings_.pipe_directory.empty()) {
     return fail("mps: there is no XDG_RUNTIME_DIR; set [mps] pipe_directory and log_directory");

@@ -9,6 +9,7 @@
 // MPS control daemon process".
 //   get_server_list      the PIDs of the servers, one a line
 //   get_client_list PID  the PIDs of that server's clients, one a line
+//   get_default_active_thread_percentage  the part of the SMs that each client gets, 100 unless set
 //   quit                 no new client is taken, those that are there are waited for, then all ends
 //                        (with -t SECONDS clients are ended: heddle never says that)
 // `-d` starts the daemon in the background. Servers are started by the daemon, for one user at a
@@ -19,6 +20,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +75,10 @@ class MpsControl {
 
   // Ends it, unless it has clients or some wait for it: then they are named and it goes on.
   Result<void> stop();
+
+  // The part of the SMs that a client gets which asks for none, in per cent; none where the daemon
+  // does not say. Starts no process where no control daemon's socket is.
+  std::optional<double> default_percentage();
 
   // From any thread: what runs now gives up, and so does everything later.
   void cancel() { cancelled_ = true; }

@@ -121,6 +121,29 @@ def check_host_limits(where):
     expect("memory" not in found, found)
 
 
+def check_mps(where):
+    """An MPS that heddled did not start, and how it divides the SMs."""
+    tools, pipes = where.folder / "tools", where.folder / "pipes"
+    for folder in (tools, pipes):
+        folder.mkdir(exist_ok=True)
+    control = tools / "nvidia-cuda-mps-control"
+    control.unlink(missing_ok=True)
+    control.symlink_to(ROOT / "tests/integration/fake_mps.py")
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}", "CUDA_MPS_PIPE_DIRECTORY": str(pipes),
+                   "CUDA_MPS_LOG_DIRECTORY": str(pipes), "FAKE_MPS_PERCENTAGE": "50"}
+    subprocess.run([control, "-d", "-S"], env=where.env | environment, check=True)
+    try:
+        code, found = doctor(where, **environment)
+        pid = (pipes / "nvidia-cuda-mps-control.pid").read_text()
+        expect(code == 0 and f"(pid {pid})" in found["foreign MPS"][0][1], found)
+        texts = [text for _, text in found["MPS SMs"]]
+        expect(len(texts) == 2, texts)
+        expect("50 % of the SMs" in texts[0] and "statically" in texts[1], texts)
+    finally:
+        subprocess.run([control], input="quit\n", text=True, env=where.env | environment,
+                       check=True)
+
+
 def check(where):
     code, found = doctor(where)
     expect(code == 1 and found["daemon"][0][0] == "error", ("no daemon is wrong", found))
@@ -138,8 +161,11 @@ def check(where):
     check_unlisted(where)
     check_pod(where)
     check_host_limits(where)
+    check_mps(where)
 
+    where.env["CUDA_DEVICE_MAX_CONNECTIONS"] = "2"
     managed = where.start_demo("batch", "doctor", 1, 3, 0, managed=True)
+    del where.env["CUDA_DEVICE_MAX_CONNECTIONS"]
     bare = where.start_demo("latency", "doctor", 1, 3, 0, managed=False)
     try:
         stage.wait_until(lambda: where.heddle("ps")["clients"], 10, "a client")
@@ -148,6 +174,8 @@ def check(where):
         named = [text for _, text in found["bypassed"] if text.startswith("pid ")]
         expect(code == 0 and len(named) == 1 and f"pid {bare.process.pid} " in named[0], found)
         expect("heddle-demo" in named[0], named)
+        queues = [text for _, text in found["queues"]]
+        expect(len(queues) == 1 and f"pid {managed.process.pid}: " in queues[0], queues)
     finally:
         managed.finish()
         bare.finish()

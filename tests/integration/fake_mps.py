@@ -44,6 +44,8 @@ def answer(command):
         return "".join(f"{pid}\n" for pid in servers())
     if word == "get_client_list":
         return "".join(f"{pid}\n" for pid in servers().get(rest[0], []))
+    if word == "get_default_active_thread_percentage":
+        return os.environ.get("FAKE_MPS_PERCENTAGE", "100.0") + "\n"
     return None if word == "quit" else f"Unknown command {word}\n"
 
 
@@ -99,4 +101,4 @@ def command_line():
 
 
 if __name__ == "__main__":
-    start() if sys.argv[1:] == ["-d"] else command_line()
+    start() if sys.argv[1:2] == ["-d"] else command_line()

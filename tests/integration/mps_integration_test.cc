@@ -74,6 +74,13 @@ class Mps : public ::testing::Test {
   MpsSettings settings_;
 };
 
+TEST_F(Mps, SaysWhichPartOfTheSmsClientsGet) {
+  MpsControl control(settings_);
+  EXPECT_FALSE(control.default_percentage()) << "none runs";
+  ASSERT_TRUE(control.start());
+  EXPECT_EQ(control.default_percentage(), 100);
+}
+
 TEST_F(Mps, IsStartedApartAndWithAnEnvironmentOfItsOwn) {
   setenv("CUDA_VISIBLE_DEVICES", "1", 1);
   MpsControl control(settings_);
@@ -131,6 +138,7 @@ TEST_F(Mps, AnotherProgramIsNotTakenForMps) {
   const MpsState state = MpsControl(settings_).look();
   EXPECT_FALSE(state.answers);
   EXPECT_NE(state.error.find("is no list of processes"), std::string::npos) << state.error;
+  EXPECT_FALSE(MpsControl(settings_).default_percentage());
   settings_.control = "/nowhere/nvidia-cuda-mps-control";
   EXPECT_NE(start_error().find("PATH must name it"), std::string::npos);
 }

@@ -16,7 +16,7 @@ OTHER_NAME = re.compile(r"[Pp]artition(?!_point)|(?<!_)\b[Ff]enc(?:e[ds]?|ing|ea
                         r"\b(?:un)?fenced_?us\b")
 # What is meant by these words is another thing, or what policies know them as.
 MEANT = re.compile(
-    r"KRISP|minSmPartitionSize"                # the driver's and the paper's
+    r"KRISP|minSmPartitionSize|static-partitioning"  # the driver's, MPS's and the paper's
     r'|"(?:k\.|g\.)?(?:fenceable|fenced_us)"|"partition"'  # in Lua
     r"|kernel-scoped|(?:no|the|A|a|that) fence\b")       # of memory
 

@@ -1,4 +1,4 @@
-// What `heddle doctor` says of promises, and of what heddled cannot keep.
+// What `heddle doctor` says of the policy, of promises, and of what heddled cannot keep.
 #include <gtest/gtest.h>
 
 #include "daemon/cli/doctor/doctor.h"
@@ -41,6 +41,21 @@ TEST(DoctorPromises, NamesTheClientWhosePromiseIsBrokenNow) {
   tail["broken_now"] = true;
   EXPECT_EQ(of(nullptr, tail)[0].text,
             "client 1 (pid 42, api): promise p99 1.10: now 1.05, 5 of 6 blocks broken, by slots");
+}
+
+TEST(DoctorPolicy, SaysWhatToDoWhereTheDefaultIsNotThere) {
+  json status = {{"policy", {{"name", "auto"}, {"error", ""}}}};
+  const auto found = [&] { return examine_policy(status).at(0); };
+  EXPECT_EQ(found().level, Finding::Level::kOk);
+  status["policy"] = {
+      {"name", "builtin"},
+      {"error", "/p/auto.lua: no such policy; no policy is there: install heddle's"}};
+  EXPECT_EQ(found().level, Finding::Level::kWarn);
+  EXPECT_EQ(found().text, "builtin runs; the last load failed: /p/auto.lua: no such policy");
+  EXPECT_EQ(found().remedy, "no policy is there: install heddle's, then send heddled SIGHUP");
+  status["policy"]["error"] = "/p/auto.lua: quarantined after 8 faults, the last: x; mend it";
+  status["policy"]["faulted"] = {{"name", "auto"}};
+  EXPECT_EQ(found().remedy, "mend the file; saving it loads it");
 }
 
 TEST(DoctorKept, NamesWhatIsNotKeptWithTheRemedy) {

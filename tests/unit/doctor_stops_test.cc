@@ -47,5 +47,28 @@ TEST(DoctorStops, SaysWhetherKernelsCanBeStopped) {
   EXPECT_EQ(found().text, "off, by [gpu] stops");
 }
 
+TEST(DoctorStops, SaysWhichModeSuitsTheGpu) {
+  json status = {{"mode", "timeslice"},
+                 {"stops", {{"setting", "asked"}, {"answers", json::array()}}}};
+  const auto text = [&] {
+    const std::vector<Finding> all = examine_mode(status);
+    return all.empty() ? "" : all.at(0).text;
+  };
+  EXPECT_EQ(text(), "") << "not asked yet, and so not known";
+  status["stops"]["answers"] = {{{"answer", "yes"}}};
+  EXPECT_EQ(text().find("time-sliced suits this GPU, which stops kernels; MPS is for"), 0u);
+  EXPECT_EQ(examine_mode(status)[0].level, Finding::Level::kOk);
+  status["mode"] = "mps";
+  EXPECT_NE(text().find("for others try time-sliced"), std::string::npos);
+  status["stops"]["answers"] = {{{"answer", "no"}}};
+  EXPECT_EQ(text(), "") << "there is no better mode";
+  status["mode"] = "timeslice";
+  EXPECT_NE(text().find("under MPS ([mps] manage = true) programs overlap"), std::string::npos);
+  status["stops"]["answers"].push_back({{"answer", "yes"}});
+  EXPECT_EQ(text(), "") << "each GPU another";
+  status["stops"]["setting"] = "on";
+  EXPECT_EQ(text().find("time-sliced suits"), 0u);
+}
+
 }  // namespace
 }  // namespace heddle::cli

@@ -58,7 +58,7 @@ class Examination {
       look(check);
     }
     if (status_ != nullptr) {
-      for (const auto check : {&E::configuration, &E::policy, &E::clients}) look(check);
+      for (const auto check : {&E::configuration, &E::clients}) look(check);
     }
     for (const auto check : {&E::unattached, &E::environment}) look(check);
     return std::move(findings_);
@@ -359,23 +359,6 @@ class Examination {
       add(Level::kWarn, "configuration", printable(table) + " has changed since heddled started",
           "restart heddled");
     }
-  }
-
-  void policy() {
-    const json& p = (*status_).at("policy");
-    const std::string name = printable(p.at("name"));
-    if (p.at("error") != "") {
-      const bool quarantined = p.value("faulted", json()).is_object();
-      return add(Level::kWarn, "policy",
-                 name + (quarantined ? " runs; " : " runs; the last load failed: ") +
-                     printable(p.at("error")),
-                 "mend the file; saving it loads it");
-    }
-    const uint64_t faults = p.value("faults", uint64_t{0});  // not its predecessors'
-    if (faults == 0) return add(Level::kOk, "policy", name);
-    add(Level::kWarn, "policy",
-        name + " failed " + std::to_string(faults) + " times; the built-in decided instead",
-        "heddle status shows the last fault");
   }
 
   void clients() {

@@ -24,9 +24,13 @@ struct Finding {
 
 std::vector<Finding> examine_host(const nlohmann::json& facts);  // all but what follows
 std::vector<Finding> examine_memory(const nlohmann::json& facts);
+std::vector<Finding> examine_mps(const nlohmann::json& facts);
+std::vector<Finding> examine_policy(const nlohmann::json& status);
 std::vector<Finding> examine_promises(const nlohmann::json& ps);
 std::vector<Finding> examine_kept(const nlohmann::json& status);
 std::vector<Finding> examine_stops(const nlohmann::json& status);
+// Which of the two modes suits this GPU, once it is known whether it can stop kernels.
+std::vector<Finding> examine_mode(const nlohmann::json& status);
 std::vector<Finding> examine_containers(const nlohmann::json& facts);
 std::vector<Finding> examine_protocol(const nlohmann::json& facts);
 // Where all clients of an answer of `ps` are MPS' by their drivers' word, and heddled's mode is
@@ -39,7 +43,7 @@ std::vector<Finding> examine(const nlohmann::json& facts);
 // error, status, ps, pid_here (heddled's in this PID namespace, or 0)}, version, protocol, uid,
 // libc: {version, obstacle}, cgroup: probe_cgroup's, view: probe_holders', gpu_processes:
 // [probe_process, `listed` (by NVML) and name_pods' `pod` of NVML's compute processes and of
-// probe_holders]}.
+// probe_holders], variables: [{pid, values: probe_variables'} of these, of clients and of MPS]}.
 nlohmann::json gather_facts(const std::string& socket);
 
 // Prints the findings, or all of it as JSON. Returns the exit code.

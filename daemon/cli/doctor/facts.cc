@@ -71,6 +71,16 @@ json gather_facts(const std::string& named) {
     if (!ended) facts["gpu_processes"].push_back(std::move(process));
   }
   name_pods(facts["gpu_processes"]);
+  // Numbers of a heddled in another PID namespace would be others' here.
+  if (ps.code == kOk && daemon.pid == status.json["pid"].get<int>()) {
+    pids.merge(attached_pids(ps.json));
+  }
+  if (!facts["mps"].is_null()) pids.insert(facts["mps"]["pid"].get<int>());
+  facts["variables"] = json::array();
+  for (const int pid : pids) {
+    json values = probe_variables(pid);
+    if (!values.empty()) facts["variables"].push_back({{"pid", pid}, {"values", values}});
+  }
   return facts;
 }
 

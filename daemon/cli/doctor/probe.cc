@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -20,6 +21,7 @@
 
 #include "daemon/base/json.h"
 #include "daemon/cli/run/preload.h"
+#include "daemon/server/mps.h"
 
 namespace heddle::cli {
 namespace {
@@ -113,6 +115,8 @@ void probe_nvml(json& out) {
   const auto count_of = symbol<int(unsigned*)>(nvml, "nvmlDeviceGetCount_v2");
   const auto handle = symbol<int(unsigned, void**)>(nvml, "nvmlDeviceGetHandleByIndex_v2");
   const auto name_of = symbol<int(void*, char*, unsigned)>(nvml, "nvmlDeviceGetName");
+  const auto uuid_of = symbol<int(void*, char*, unsigned)>(nvml, "nvmlDeviceGetUUID");
+  const auto mig_of = symbol<int(void*, unsigned*, unsigned*)>(nvml, "nvmlDeviceGetMigMode");
   const auto mode_of = symbol<int(void*, int*)>(nvml, "nvmlDeviceGetComputeMode");
   // Of its first version, {total, free, used}.
   const auto memory_of = symbol<int(void*, unsigned long long*)>(nvml, "nvmlDeviceGetMemoryInfo");
@@ -141,12 +145,18 @@ void probe_nvml(json& out) {
     }
     if (name_of(device, text, sizeof text) != 0) text[0] = '\0';
     const bool known = mode_of(device, &mode) == 0;
+    char uuid[96] = {};
+    if (uuid_of == nullptr || uuid_of(device, uuid, sizeof uuid) != 0) uuid[0] = '\0';
+    unsigned mig = 0, mig_next = 0;
+    if (mig_of == nullptr || mig_of(device, &mig, &mig_next) != 0) mig = 0;
     unsigned long long memory[3] = {};
     if (memory_of == nullptr || memory_of(device, memory) != 0) memory[0] = 0;
     const int error = nvml_processes(nvml, device, "nvmlDeviceGetComputeRunningProcesses", pids);
     nvml_processes(nvml, device, "nvmlDeviceGetMPSComputeRunningProcesses", pids);
     out["gpus"].push_back({{"index", i},
                            {"name", text},
+                           {"uuid", uuid},
+                           {"mig", mig != 0},
                            {"memory", memory[0]},
                            {"compute_mode", known ? json(mode) : json()},
                            {"pids", pids},
@@ -304,6 +314,50 @@ json probe_gpu() {
   return out;
 }
 
+namespace {
+
+// What stands in a file of /proc/PID with a zero behind each: arguments, variables.
+std::vector<std::string> words_of(int pid, const char* file) {
+  std::istringstream text(contents("/proc/" + std::to_string(pid) + "/" + file));
+  std::vector<std::string> words;
+  for (std::string word; std::getline(text, word, '\0');) words.push_back(word);
+  return words;
+}
+
+// Of another PID namespace the number may be another program's here.
+bool is_static(int control) {
+  const std::vector<std::string> words = words_of(control, "cmdline");
+  const auto any = [&](auto what) { return std::ranges::any_of(words, what); };
+  return any([](const std::string& w) { return w.find("nvidia-cuda-mps") != w.npos; }) &&
+         any([](const std::string& w) { return w == "-S" || w == "--static-partitioning"; });
+}
+
+// In root's directory or one's own: another user's daemon could say anything.
+json default_percentage(const std::string& directory) {
+  constexpr std::chrono::seconds kPatience{2};
+  struct stat owner;
+  const bool known = stat(directory.c_str(), &owner) == 0;
+  if (!known || (owner.st_uid != 0 && owner.st_uid != geteuid())) return nullptr;
+  server::MpsSettings settings;
+  settings.pipe_directory = directory;
+  const auto percent = server::MpsControl(settings, kPatience).default_percentage();
+  return percent ? json(*percent) : json();
+}
+
+}  // namespace
+
+json probe_variables(int pid) {
+  json found = json::object();
+  for (const std::string& word : words_of(pid, "environ")) {
+    for (const char* name : {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "CUDA_MPS_SM_PARTITION",
+                             "CUDA_DEVICE_MAX_CONNECTIONS"}) {
+      const std::string begin = std::string(name) + "=";
+      if (word.starts_with(begin) && word != begin) found[name] = word.substr(begin.size());
+    }
+  }
+  return found;
+}
+
 json probe_mps(const std::string& given, int daemon_pid) {
   const char* named = getenv("CUDA_MPS_PIPE_DIRECTORY");
   fs::path directory = named != nullptr && *named != '\0' ? named : "/tmp/nvidia-mps";
@@ -319,7 +373,9 @@ json probe_mps(const std::string& given, int daemon_pid) {
   return {{"directory", directory.string()},
           {"uid", control.st_uid},
           {"pid", pid},
-          {"shares_cgroup_with", shared ? daemon_pid : 0}};
+          {"shares_cgroup_with", shared ? daemon_pid : 0},
+          {"static", pid > 0 && is_static(pid)},
+          {"default_percentage", pid > 0 ? default_percentage(directory) : json()}};
 }
 
 json probe_socket(const std::string& path) {

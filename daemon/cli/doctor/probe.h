@@ -12,17 +12,22 @@ namespace heddle::cli {
 // The driver as the shim finds it, and NVML's GPUs and processes:
 //   driver: {path, version (cuDriverGetVersion) or error}
 //   shim:   {path, protocol or error}
-//   nvml:   {driver_version, memory_limits (it has limits by cgroup), gpus: [{index, name, memory
-//   (bytes; 0: unknown), compute_mode or
+//   nvml:   {driver_version, memory_limits (it has limits by cgroup), gpus: [{index, name, uuid,
+//            mig (it is divided into instances), memory (bytes; 0: unknown), compute_mode or
 //            null, pids: [...], listed (NVML gave its processes)} or {index, error, pids: [],
 //            listed: false}] or error}
 // HEDDLE_NVML names another library than libnvidia-ml.so.1.
 nlohmann::json probe_gpu();
 
-// {directory, uid, pid (0: no process), shares_cgroup_with: pid or 0} of the MPS control daemon
-// whose pipes are in `directory`, or if that is "", where this environment names them; null where
-// there is none.
+// {directory, uid, pid (0: no process), shares_cgroup_with: pid or 0, static (it was started with
+// static parts of the SMs), default_percentage (of the SMs; null: it does not say)} of the MPS
+// control daemon whose pipes are in `directory`, or if that is "", where this environment names
+// them; null where there is none.
 nlohmann::json probe_mps(const std::string& directory, int daemon_pid);
+
+// {NAME: value} of what MPS and the driver read in a process's environment and what changes how
+// heddle can share the GPU: what the caller may see.
+nlohmann::json probe_variables(int pid);
 
 // {path, exists, mode, uid, writable, directory_mode, directory_uid} of the daemon's socket.
 nlohmann::json probe_socket(const std::string& path);

@@ -37,12 +37,15 @@ std::vector<Finding> examine(const json& facts) {
   };
   add(examine_containers, facts);
   add(examine_memory, facts);
+  add(examine_mps, facts);
   const json& daemon = facts.at("daemon");
   if (daemon.at("code") == kOk) {
+    add(examine_policy, daemon.at("status"));
     add(examine_promises, daemon.at("ps"));
     add(examine_protocol, facts);
     add(examine_kept, daemon.at("status"));
     add(examine_stops, daemon.at("status"));
+    add(examine_mode, daemon.at("status"));
   } else {
     findings.push_back({Level::kNone, "stops", "not known: no heddled answers", ""});
   }

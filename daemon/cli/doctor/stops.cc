@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
@@ -179,6 +180,38 @@ std::vector<Finding> examine_stops(const json& status) {
                         remedy == std::string::npos ? "" : text.substr(remedy + 2)});
   }
   return findings;
+}
+
+std::vector<Finding> examine_mode(const json& status) {
+  const json stops = status.value("stops", json::object());
+  const json answers = stops.value("answers", json::array());
+  const auto all_say = [&](const char* word) {
+    return !answers.empty() && std::ranges::all_of(answers, [word](const json& answer) {
+      return answer.value("answer", "") == word;
+    });
+  };
+  const std::string setting = stops.value("setting", ""), mode = status.value("mode", "");
+  const bool can = setting == "on" || (setting == "asked" && all_say("yes"));
+  const bool cannot = setting == "asked" && all_say("no");
+  const auto finding = [](Level level, const char* text) {
+    return std::vector<Finding>{{level, "which mode", text, ""}};
+  };
+  if (mode == "timeslice" && can) {
+    return finding(Level::kOk,
+                   "time-sliced suits this GPU, which stops kernels; MPS is for many small "
+                   "programs, and for services that never pause");
+  }
+  if (mode == "timeslice" && cannot) {
+    return finding(Level::kNone,
+                   "time-sliced, and kernels run to their end here; under MPS ([mps] manage = "
+                   "true) programs overlap, and a fault ends all");
+  }
+  if (mode == "mps" && can) {
+    return finding(Level::kNone,
+                   "MPS, for many small programs and services that never pause; for others try "
+                   "time-sliced, where this GPU stops kernels and faults stay apart");
+  }
+  return {};
 }
 
 }  // namespace heddle::cli

@@ -7,6 +7,29 @@ namespace heddle::cli {
 using nlohmann::json;
 using Level = Finding::Level;
 
+std::vector<Finding> examine_policy(const json& status) {
+  const json& p = status.at("policy");
+  const std::string name = printable(p.at("name")), error = p.at("error");
+  const uint64_t faults = p.value("faults", uint64_t{0});  // not its predecessors'
+  if (error.empty() && faults == 0) return {{Level::kOk, "policy", name, ""}};
+  if (error.empty()) {
+    return {{Level::kWarn, "policy",
+             name + " failed " + std::to_string(faults) + " times; the built-in decided instead",
+             "heddle status shows the last fault"}};
+  }
+  if (p.value("faulted", json()).is_object()) {
+    return {{Level::kWarn, "policy", name + " runs; " + printable(error),
+             "mend the file; saving it loads it"}};
+  }
+  // Its remedy stands behind "; ". What the configuration names is looked for again at SIGHUP.
+  const size_t end = error.find("; ");
+  std::string remedy = "mend the file; saving it loads it";
+  if (end != std::string::npos) remedy = printable(error.substr(end + 2));
+  if (name == "builtin") remedy += ", then send heddled SIGHUP";
+  return {{Level::kWarn, "policy",
+           name + " runs; the last load failed: " + printable(error.substr(0, end)), remedy}};
+}
+
 std::vector<Finding> examine_promises(const json& ps) {
   std::vector<Finding> findings;
   size_t promises = 0;
@@ -19,8 +42,8 @@ std::vector<Finding> examine_promises(const json& ps) {
             {Level::kWarn, "promise",
              "client " + client.at("id").dump() + " (pid " + client.at("pid").dump() + ", " +
                  printable(client.at("label")) + "): " + promise.text + promise.by,
-             "run a policy that keeps it, such as combined, or auto for a p99; under one, keep "
-             "its neighbours on fewer SMs (sms of their rule)"});
+             "run auto, the default policy, which keeps it; under it, keep its neighbours on "
+             "fewer SMs (sms of their rule)"});
       }
     }
   }
@@ -53,7 +76,7 @@ std::vector<Finding> examine_kept(const json& status) {
   }
   const json config = status.value("config", json::object());
   for (const std::string promise : config.value("unkept", json::array())) {
-    warn("promise", "", promise, "load a policy that does");
+    warn("promise", "", promise, "heddle policy load auto");
   }
   return findings;
 }
