@@ -55,6 +55,7 @@ std::string near_name(const std::string& directory, const std::string& name) {
   std::vector<std::string> names;
   for (const fs::path& file : policy::policy_files(directory)) names.push_back(file.stem());
   const std::vector<std::string_view> known(names.begin(), names.end());
+  if (names.empty()) return "; no policy is there: install heddle's, or set [policy] directory";
   const std::string near = nearest(name, known);
   return near.empty() ? "; heddle policy list shows what there is"
                       : "; did you mean '" + near + "'?";

@@ -2,7 +2,7 @@
 --
 -- Typical use: teams that have so much of a GPU each minute or hour. Until then priorities decide:
 -- nobody runs while somebody more important has work, the most important goes first. Labels without
--- a quota are as under the built-in default.
+-- a quota are as under the built-in policy.
 --
 -- What is used is c.gpu_us, summed over a label's clients, those that left included. A launch that
 -- began is not taken back, and after the starvation bound (a second) each waiting thread gets one

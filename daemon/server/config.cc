@@ -415,6 +415,14 @@ std::string read_all(const toml::table& root, const std::string& file, Config& c
   return s.finish();
 }
 
+// What a configuration that says nothing means.
+Config defaults(const std::string& file) {
+  Config config;
+  config.policy.name = kDefaultPolicy;
+  config.file = file;
+  return config;
+}
+
 // On top of what other files said. "", or what is wrong with it.
 std::string read_text(std::string_view text, const std::string& file, Config& config) {
   try {
@@ -467,15 +475,13 @@ std::vector<std::string> needs_restart(const Config& a, const Config& b) {
 }
 
 Result<Config> parse_config(std::string_view text, const std::string& file) {
-  Config config;
-  config.file = file;
+  Config config = defaults(file);
   if (std::string error = read_text(text, file, config); !error.empty()) return fail(error);
   return config;
 }
 
 Result<Config> load_config(const std::string& file, bool may_lack) {
-  Config config;
-  config.file = file;
+  Config config = defaults(file);
   const Result<std::vector<std::string>> files = files_of(file);
   if (!files) return tl::unexpected<Error>(files.error());
   config.conf_d = files->size() - 1;

@@ -65,6 +65,11 @@ inline const std::vector<std::pair<std::string_view, StopsSetting>> kStopsWords 
 // (ipc/sparse.h); and of who is alone at work those of a twenty-fifth of the time (reports.h).
 enum class ReportSetting : uint8_t { kEach, kRows, kSamples };
 
+// The policy where the configuration names none. Whoever reads a configuration gives it, also where
+// there is no file: parse_config() and load_config(). A Config made in C++ has the built-in, which
+// needs no file: its users test mechanics.
+inline constexpr const char* kDefaultPolicy = "auto";
+
 struct PolicySettings {
   std::string name = "builtin";  // a name in `directory`, a path, or "builtin"
   std::string directory;         // default: share/heddle/policies beside the executable's bin/

@@ -129,7 +129,7 @@ inline constexpr Metric<core::Stats> kDeviceMetrics[] = {
     {{"off_sm_set", "", "Launches that the policy gave a size and that ran on all SMs", kCounter},
      &core::Stats::off_set},
     {{"starved", "", "Launches granted by the starvation bound", kCounter}, &core::Stats::starved},
-    {{"by_builtin", "", "Launches granted by the built-in default", kCounter},
+    {{"by_builtin", "", "Launches granted by the built-in policy", kCounter},
      &core::Stats::by_builtin},
     {{"policy_faults", "", "Faults of policies on this GPU", kCounter},
      &core::Stats::policy_faults},

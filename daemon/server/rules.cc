@@ -136,7 +136,7 @@ std::vector<std::string> unkept_texts(const Rule& rule, const Generation& policy
                     policy.name + " does not keep " + remedy);
   };
   const core::SlowdownMax& max = rule.terms.slowdown_max;
-  check(max.mean, policy.keeps_promises, "", "promises; combined does");
+  check(max.mean, policy.keeps_promises, "", "promises; auto does");
   check(max.p99, policy.keeps_p99, "a p99 of ", "promises of the p99; auto does");
   return texts;
 }

@@ -286,15 +286,15 @@ TEST_F(DaemonTest, ServesOnWhenItsLogFindsNoRoom) {
 TEST_F(DaemonTest, ServesOnWhenWhoReadsItsLogIsGone) {
   int log[2];
   ASSERT_EQ(pipe2(log, O_CLOEXEC), 0);
-  const std::string empty = folder_ + "/heddled.toml";
-  std::ofstream(empty).close();
+  const std::string file = folder_ + "/heddled.toml";
+  std::ofstream(file) << "policy.name = 'builtin'\n";
   pid_ = fork();
   if (pid_ == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     signal(SIGPIPE, SIG_DFL);
     dup2(log[1], STDERR_FILENO);
     setenv("STATE_DIRECTORY", "/dev/null", 1);
-    execl(HEDDLE_HEDDLED, "heddled", "--config", empty.c_str(), "--socket", config_.socket.c_str(),
+    execl(HEDDLE_HEDDLED, "heddled", "--config", file.c_str(), "--socket", config_.socket.c_str(),
           nullptr);
     _exit(127);
   }

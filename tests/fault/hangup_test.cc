@@ -8,8 +8,11 @@ namespace {
 
 class HangupTest : public DaemonTest {
  protected:
+  // Under the built-in, unless `text` names a policy.
   void configure(const std::string& text) const {
-    std::ofstream(folder_ + "/heddled.toml") << text;
+    const bool names = text.find("[policy]") != std::string::npos;
+    std::ofstream(folder_ + "/heddled.toml")
+        << text << (names ? "" : "[policy]\nname = 'builtin'\n");
   }
   void start_configured() {
     pid_ = fork();

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DIST = ROOT / "dist"
@@ -112,6 +113,41 @@ def check_state(folder):
         os.close(stranger)
 
 
+def started(folder, config):
+    """What `heddle status` and `heddle doctor` say of its policy, and what the log has."""
+    (folder / "c.toml").write_text(config)
+    with open(folder / "log", "w+") as log:
+        daemon = subprocess.Popen(
+            [DIST / "bin/heddled", "--config", folder / "c.toml", "--socket", folder / "s"],
+            stderr=log, env=os.environ | {"STATE_DIRECTORY": str(folder / "state")})
+        try:
+            while not (folder / "s").exists():
+                assert daemon.poll() is None, "heddled ended"
+                time.sleep(0.01)
+            ask = [DIST / "bin/heddle", "--socket", folder / "s", "--json"]
+            status = json.loads(subprocess.run([*ask, "status"], capture_output=True,
+                                               check=True).stdout)
+            doctor = json.loads(subprocess.run([*ask, "doctor"], capture_output=True).stdout)
+            found = [f for f in doctor["findings"] if f["topic"] == "policy"]
+            return status["policy"], found[0], (folder / "log").read_text()
+        finally:
+            daemon.terminate()
+            assert daemon.wait(10) == 0, "heddled did not end well"
+
+
+def check_default(folder):
+    """heddled runs auto where nothing names a policy, and starts without that file as well."""
+    (folder / "state").mkdir(exist_ok=True)
+    policy, found, log = started(folder, "")
+    assert (policy["name"], policy["error"], found["level"]) == ("auto", "", "ok"), (policy, log)
+    policy, found, log = started(folder, f'policy.directory = "{folder}/none"\n')
+    missing = f"{folder}/none/auto.lua: no such policy"
+    assert policy["name"] == "builtin" and missing in policy["error"], policy
+    assert found["level"] == "warn" and missing in found["text"], found
+    assert "install heddle's" in found["remedy"] and "SIGHUP" in found["remedy"], found
+    assert "event=policy_not_loaded" in log and missing in log, log
+
+
 def check_checks(folder):
     """What would leave the built-in to decide is found before a restart."""
     config = folder / "c.toml"
@@ -141,6 +177,7 @@ def main():
     try:
         check_notifications(folder, str(folder / "notify"))
         check_notifications(folder, f"@heddle-test-{os.getpid()}")
+        check_default(folder)
         check_checks(folder)
         check_state(folder)
         check_unit(folder)

@@ -79,6 +79,12 @@ TEST_F(PolicyStoreTest, PolicyOfPapersIsFoundByNameAndByThePathThatItHadBefore) 
   EXPECT_NE(store.load("zzzzzz", false).error().message.find("policy list"), std::string::npos);
 }
 
+TEST_F(PolicyStoreTest, SaysWhereNoPolicyIsAtAll) {
+  settings_.directory += "/none";
+  const std::string error = FilePolicyStore(settings_).load("auto", false).error().message;
+  EXPECT_NE(error.find("auto.lua: no such policy; no policy is there: install"), error.npos);
+}
+
 TEST_F(PolicyStoreTest, ImportFindsWhatPapersHas) {
   save("papers/rule.lua", policy("rule", {}));
   save("old_name.lua", "return import 'rule'");

@@ -229,7 +229,7 @@ TEST(Rules, WhatAPolicyDoesNotKeepOfAPromiseIsToldWithTheRemedy) {
   EXPECT_EQ(
       unkept_texts(rule, policy),
       (std::vector<std::string>{
-          "rule \"api\" promises 1.10, policy fair does not keep promises; combined does",
+          "rule \"api\" promises 1.10, policy fair does not keep promises; auto does",
           "rule \"api\" promises a p99 of 1.25, policy fair does not keep promises of the p99; "
           "auto does"}));
   policy.keeps_promises = true;

@@ -38,7 +38,7 @@ TEST(Config, EmptyGivesTheDefaults) {
   const Result<Config> config = parse_config("", "heddled.toml");
   ASSERT_TRUE(config);
   EXPECT_EQ(config->spin_us, 50u);
-  EXPECT_EQ(config->policy.name, "builtin");
+  EXPECT_EQ(config->policy.name, kDefaultPolicy);
   EXPECT_EQ(config->core.starvation_us, 1e6);
 }
 

@@ -122,7 +122,7 @@ int show_policy(const std::string& socket, bool as_json) {
     std::cout << "-- " << printable(name) << " = " << printable(value) << " by "
               << (live.contains(name) ? "heddle policy set" : "the configuration") << '\n';
   }
-  std::cout << what.value("text", "-- the built-in default is no file\n");
+  std::cout << what.value("text", "-- the built-in policy is no file\n");
   if (const json exit = what.value("last_exit", json()); exit.is_object()) {
     print_exit(std::cout, exit);
   }
