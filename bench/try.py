@@ -271,6 +271,17 @@ class Trial:
         self.stop(SERVICE)
         self.blocks.append({"rep": repetition, "row": row, "jobs": jobs})
 
+    def settle(self):
+        """The policy was loaded anew, and auto finds its way as both work."""
+        self.say(f"{self.policy} begins, {self.options.settle:g} s")
+        start = time.monotonic()
+        speakers = [program for program in self.programs.values() if program.speaks]
+        for program in speakers:
+            program.go(start, self.options.settle)
+        time.sleep(self.options.settle)
+        for program in speakers:
+            program.answer(self.options.settle)
+
     def measure(self):
         self.start(SERVICE)
         try:
@@ -292,6 +303,8 @@ class Trial:
         for repetition in range(self.options.repetitions):
             for row, policy in (("shared", UNGATED), (self.policy, self.policy)):
                 self.daemon.use(policy, {})  # and waits a second for its decisions
+                if policy != UNGATED:
+                    self.settle()
                 block(row, repetition)
         self.shown = json.loads(self.daemon.command("policy", "show", "--json"))
         ps = json.loads(self.daemon.command("ps", "--json"))
@@ -406,12 +419,13 @@ def parse(arguments):
     add("--seconds", type=float, default=5, help="of each block (5)")
     add("--repetitions", type=int, default=3, help="of both together, either way (3)")
     add("--warm-up", type=float, default=2, help="seconds from a program's first launch (2)")
+    add("--settle", type=float, default=6, help="seconds under the policy before a block of it (6)")
     add("--patience", type=float, default=300, help="seconds for that launch (300)")
-    add("--policy", default="gapfill", help="a name, or a file .lua (gapfill)")
+    add("--policy", default="auto", help="a name, or a file .lua (auto)")
     add("--slowdown-max", type=float, metavar="X", help="promised to the service by a rule: 1.10, "
-        "others slow it by ten per cent; for policies that keep promises, such as combined")
+        "others slow it by ten per cent; for policies that keep promises, as auto does")
     add("--slowdown-p99-max", type=float, metavar="X", help="likewise of all its runs but one in a "
-        "hundred; auto keeps that")
+        "hundred; auto keeps that, too")
     add("--report", metavar="F.html", help="charts, timeline, policy and machine in one file")
     add("--json", metavar="FILE", help="the result, for heddle-bench report")
     add("--sim", action="store_true", help="on the simulated GPU; every figure is simulated")
@@ -428,8 +442,8 @@ def parse(arguments):
     if not named.is_file():
         parser.error(f"--policy {options.policy}: is no file; heddle policy list has names")
     options.policy = named
-    if options.seconds <= 0 or options.repetitions < 1:
-        parser.error("--seconds and --repetitions must be more than 0")
+    if options.seconds <= 0 or options.settle <= 0 or options.repetitions < 1:
+        parser.error("--seconds, --settle and --repetitions must be more than 0")
     return options
 
 

@@ -187,7 +187,7 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
   if (r.integer("seed", 0, kSeedMax, seed)) s.seed = seed;
   read_jobs(r, file, error, s);
   if (!error.empty()) return;
-  if (!r.has("policies")) s.policies = {*parse_policy("priority"), *parse_policy("gapfill")};
+  if (!r.has("policies")) s.policies = {*parse_policy("priority"), *parse_policy("auto")};
   read_rows<PolicyRow>(r, "policies", s.policies, parse_policy);
   if (!r.has("baselines")) {
     for (const char* text : {"timeslice", "mps", "mps+priority"}) {

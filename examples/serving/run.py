@@ -287,7 +287,7 @@ def parse():
     add = parser.add_argument
     add("--model", choices=("demo", "torch"), default="demo")
     add("--seconds", type=float, default=4, help="of each phase (4)")
-    add("--policy", default="gapfill", help="a shipped policy (gapfill)")
+    add("--policy", default="auto", help="a shipped policy (auto)")
     add("--mps", action="store_true", help="torch: under an MPS server of our own")
     add("--sim-mode", choices=("mps", "timeslice"), default="mps",
         help="demo: how the GPU is shared")

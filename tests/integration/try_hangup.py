@@ -20,7 +20,8 @@ policies = ["gapfill"]
 job = [{ name = "a", role = "latency", sim = { kernels = 4, kernel_us = 500 } },
        { name = "b", sim = { kernels = 4, kernel_us = 1000 } }]
 """
-TRY = [stage.HEDDLE, "try", "--sim", *"--seconds 0.2 --warm-up 0.1 --repetitions 999 --".split(),
+TRY = [stage.HEDDLE, "try", "--sim", *"--seconds 0.2 --warm-up 0.1 --settle 0.1".split(),
+       "--repetitions", "999", "--",
        stage.DEMO, *"latency --seconds 300 --".split(), stage.DEMO, *"batch --seconds 300".split()]
 RUN = [stage.DIST / "bin/heddle-bench", "run", "--device", "sim", "two.toml"]
 
