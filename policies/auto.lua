@@ -11,6 +11,7 @@
 queue.create("be")
 
 local above, promise, ways = import "lib/above", import "lib/promise", import "lib/ways"
+local turns = import "lib/turns"
 
 local min, max, huge = math.min, math.max, math.huge
 local NONE, ALL, FEW, FITS = 0, 1, 2, 3
@@ -33,6 +34,11 @@ local tail_times = 2      -- by p99_pct, or else by so many times what was promi
 local long_us = 400000    -- best effort that is limited waits in so long of a pause: less than is
                           -- taken for a stall
 
+-- Clients whose rule requests or limits a part of the GPU's time, and their equals, take turns.
+local TURNS = { turn_us = 1000, depth_us = 1000, saved_us = 10000, wait_us = 300 }  -- of a percent
+local parts = {}          -- by priority: the clients with such a rule
+for q = 0, 9 do parts[q] = {} end
+
 local state = {}          -- by priority: what was read at the last correction; how long those above
                           -- had been idle as they last worked; whether it takes their next pause
 for q = 0, 9 do
@@ -42,6 +48,12 @@ for q = 0, 9 do
                roots = 0, alike = 0,
                slow = 0, slow_of = 0, slower = huge,
                worked_us = 0, seen = false }  -- at the last pause; whether they worked since then
+end
+
+local function takes_turns(c)
+  if c.request == 0 and c.limit == 0 then return nil end
+  parts[c.priority][c.id] = true
+  return GATE
 end
 
 -- Work so far of all that are no more important than `q`, however it was let go. Launches would say
@@ -111,14 +123,31 @@ return policy {
   },
   hooks = {
     enqueue = function(k, p)
+      if next(parts[k.priority]) then return turns.enqueue(k, TURNS) end
       ways.charge(state[k.priority].ways, k.open_us)
       return queue.insert("be", k, k.priority)
     end,
-    client_init = function(c, p) c:stop(p.stop) end,
-    client_exit = function(c) for q = c.priority + 1, 9 do state[q].takes = true end end,
+    client_init = function(c, p)
+      c:stop(p.stop)
+      turns.meet(c)
+      return takes_turns(c)
+    end,
+    client_active = takes_turns,
+    client_idle = takes_turns,
+    client_exit = function(c)
+      turns.forget(c)
+      for q = 0, 9 do parts[q][c.id] = nil end
+      for q = c.priority + 1, 9 do state[q].takes = true end
+    end,
 
     dispatch = function(g, p)
-      local k = queue.peek("be")
+      local k, turn = queue.peek("be"), turns.head(TURNS)
+      if turn and not g:busy(turn.priority) then return turns.go(g, turn, TURNS) end
+      if turn then
+        local verdict, head, _, _, why = turns.beside(turn, TURNS)
+        if verdict == RUN then return RUN, head, nil, nil, why end
+        if not k or turn.priority < k.priority then k = turn end
+      end
       if not k then return IDLE, "empty" end
       local q, us, most, s = k.priority, k.predicted_us, p.quantum_us, state[k.priority]
       local inflight = max(g.inflight_us, k.client.inflight_us)  -- in long pauses the first is 0

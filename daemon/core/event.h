@@ -3,6 +3,7 @@
 // by the virtual-time simulator, and by tests.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <type_traits>
 
@@ -14,6 +15,7 @@ namespace heddle::core {
 // CLOCK_MONOTONIC in nanoseconds, or virtual time. The core never reads a clock.
 using TimeNs = int64_t;
 
+inline constexpr TimeNs kSecondNs = 1'000'000'000;
 inline constexpr TimeNs to_ns(double us) { return static_cast<TimeNs>(us * 1e3); }
 inline constexpr double to_us(TimeNs ns) { return static_cast<double>(ns) / 1e3; }
 
@@ -91,13 +93,24 @@ struct SlowdownMax {
   bool operator==(const SlowdownMax&) const = default;
 };
 
+// Of its GPU's time, by rule: so much beside others, and never more (policies read both). 0: none.
+struct Compute {
+  float request = 0, limit = 0;
+  bool any() const { return request > 0 || limit > 0; }
+  bool operator==(const Compute&) const = default;
+};
+
+// And what it had: its part over the last 1, 10 and 60 seconds.
+using GotParts = std::array<double, 3>;
+
 struct AttachedBody {
   uint64_t task;  // hash of label, executable and arguments: with the uid, the key of statistics
   uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
   uint32_t pid;
   uint32_t uid;
-  float share;       // weight among equals, 1 unless set
-  float slo_ms;      // 0: none
+  float share;   // weight among equals, 1 unless set
+  float slo_ms;  // 0: none
+  Compute compute;
   bool fail_closed;  // a policy that refuses the client holds it back
   bool gates;        // its launches can be held on the GPU, and are recalled at the next gate
   uint8_t priority;
@@ -117,6 +130,7 @@ struct TermsBody {
   uint8_t priority;
   SlowdownMax slowdown_max = {};
   ChannelMax channel_max = {};
+  Compute compute = {};
 };
 
 struct KernelBody : ipc::KernelFacts {

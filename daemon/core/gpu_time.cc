@@ -20,15 +20,18 @@ constexpr double kEnough = 4;
 }  // namespace
 
 void GpuTime::collect_part(TimeShare& share) const {
-  if (share.resident) share.part_us += part_us_ - share.part_at;
+  if (share.resident) share.part_us += share.weight * (part_us_ - share.part_at);
   share.part_at = part_us_;
 }
 
-void GpuTime::set_resident(TimeShare& share, bool resident) {
-  if (share.resident == resident) return;
+void GpuTime::set_resident(TimeShare& share, bool resident, float weight) {
+  if (share.resident == resident && share.weight == weight) return;
   collect_part(share);
+  residents_ += (resident ? 1 : 0) - (share.resident ? 1 : 0);
+  weights_ += (resident ? weight : 0) - (share.resident ? share.weight : 0);
+  if (residents_ == 0) weights_ = 0;  // what sums leave
   share.resident = resident;
-  residents_ += resident ? 1 : -1;
+  share.weight = weight;
 }
 
 void GpuTime::charge(TimeShare& share, double us, double left_us) {
@@ -41,6 +44,14 @@ void GpuTime::charge(TimeShare& share, double us, double left_us) {
   const double left = std::max(0.0, share.part_us - left_us);
   share.part_us -= left;
   unused_us_ = std::min(unused_us_ - others + left, kUnusedMaxUs);
+}
+
+GotParts Got::parts(int64_t seconds, double had_us) const {
+  const auto at = [&](int64_t ago) {
+    const int64_t number = seconds - 1 - ago;
+    return number >= last_ ? had_us : at_[static_cast<size_t>((number + kKept) % kKept)];
+  };
+  return {(at(0) - at(1)) / 1e6, (at(0) - at(10)) / 10e6, (at(0) - at(60)) / 60e6};
 }
 
 void BusyTime::note(int highest) {

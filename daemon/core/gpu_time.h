@@ -37,18 +37,37 @@ class PauseLengths {
 // A client's.
 struct TimeShare {
   bool resident = false;            // it has work on the device, or is in a row
+  float weight = 1;                 // its time slice over others'
   double worked_us = 0;             // of each launch from start to end, predicted or measured
   double had_us = 0;                // of that, what the GPU had for it
   double part_us = 0, part_at = 0;  // its part of the time that it was resident, not used yet
 };
 
+// What a client had of the GPU's time of late.
+class Got {
+ public:
+  // So many seconds are over since the clock began, and it has had so much.
+  void pass(int64_t seconds, double had_us) {
+    if (seconds - last_ > kKept) last_ = seconds - kKept;
+    for (; last_ < seconds; ++last_) at_[static_cast<size_t>(last_ % kKept)] = had_us;
+  }
+  // Of whole seconds: the part of one that is not over would be noise.
+  GotParts parts(int64_t seconds, double had_us) const;
+
+ private:
+  static constexpr int64_t kKept = 61;
+
+  std::array<double, kKept> at_{};
+  int64_t last_ = 0;
+};
+
 class GpuTime {
  public:
   void pass(double us) {
-    if (residents_ > 0) part_us_ += us / residents_;
+    if (weights_ > 0) part_us_ += us / weights_;
   }
   uint32_t residents() const { return residents_; }
-  void set_resident(TimeShare& share, bool resident);
+  void set_resident(TimeShare& share, bool resident, float weight = 1);
   // Work of the client is done, and took so long; `left_us` is predicted of what it has on the GPU
   // still. What is left of its part is for that, and what that will not need, for others.
   void charge(TimeShare& share, double us, double left_us);
@@ -56,7 +75,8 @@ class GpuTime {
  private:
   void collect_part(TimeShare& share) const;
 
-  double part_us_ = 0;      // a clock: of n clients that are resident, each has a part of 1/n
+  double part_us_ = 0;      // a clock: of n clients that are resident, each has a part of 1/n,
+  double weights_ = 0;      // if their slices are alike; the sum of theirs
   double unused_us_ = 0;    // what was left of the parts of others
   uint32_t residents_ = 0;  // so many are
 };

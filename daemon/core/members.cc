@@ -29,7 +29,8 @@ void Members::attached(const Event& e) {
   c.who.uid = e.attached.uid;
   learning_.attach(c, e.attached.profile_runs);
   const AttachedBody& b = e.attached;
-  set_terms(c, {b.share, b.slo_ms, b.priority, b.slowdown_max, b.channel_max});
+  set_terms(c, {b.share, b.slo_ms, b.priority, b.slowdown_max, b.channel_max, b.compute});
+  c.got.pass(e.at / kSecondNs, 0);
   c.rule.fail_closed = e.attached.fail_closed;
   c.rule.gates = e.attached.gates;
   c.place.groups = e.attached.groups;
@@ -63,6 +64,7 @@ void Members::set_terms(Client& c, const TermsBody& terms) {
   c.rule.priority = terms.priority;
   c.rule.share = terms.share > 0 ? terms.share : 1;
   c.rule.slo_ms = terms.slo_ms;
+  c.rule.compute = terms.compute;
   promises_.promise(c, terms.slowdown_max);
   ceilings_.limit(c, terms.channel_max);
 }

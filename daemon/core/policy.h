@@ -70,6 +70,7 @@ struct ClientView {
   int priority = kPriorityLowest;
   double share = 1;
   double slo_ms = 0;                              // 0: none
+  double request = 0, limit = 0;                  // of the GPU's time, 0: none
   double slowdown_max = 0, slowdown_p99_max = 0;  // promised, 0: nothing is
   Allowance allowed = Allowance::kGated;
   uint32_t queued = 0;     // 1: its oldest held unit waits

@@ -73,8 +73,8 @@ void Progress::waits(Client& c, TimeNs at) {
 void Progress::settle(Client& c) {
   c.settled_until = c.busy_deadline();
   c.at_work = now_.clock < c.settled_until;
-  gpu_time_.set_resident(c.gpu_time,
-                         (c.at_work && !c.work.stands) || now_.clock < c.work.row_until);
+  gpu_time_.set_resident(c.gpu_time, (c.at_work && !c.work.stands) || now_.clock < c.work.row_until,
+                         c.standing.slice_weight());
   if (!c.at_work && c.active) settle_idle(c);
   if (c.active) settle_at_ = std::min(settle_at_, c.settled_until);
 }

@@ -32,6 +32,10 @@ void Scheduler::State::advance(TimeNs to) {
   gpu_time.pass(to_us(to - clock));
   promises.pass(to_us(to - clock));
   ceilings_.pass(to_us(to - clock));
+  const int64_t second = to / kSecondNs;
+  if (second != clock / kSecondNs) [[unlikely]] {
+    for (auto& [id, c] : roster.all()) c->got.pass(second, c->gpu_time.had_us);
+  }
   clock = to;
 }
 

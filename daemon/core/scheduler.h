@@ -92,6 +92,7 @@ struct ClientStatus {
   // GPU time so far, predicted or measured. Of what was on the GPU at the same time each client has
   // a part, so that together they never have more than the time that passed.
   double gpu_us = 0;
+  GotParts got{};  // of it, of late
   uint32_t kernels = 0;
   uint32_t runs = 0;      // measured, of Config::measure_runs
   bool profiled = false;  // measured enough, or known from a profile
@@ -106,6 +107,13 @@ struct ClientStatus {
   Waits waits;  // of what was granted
   PromiseStatus promise, promise_p99;
   Ceiling::Statuses ceilings;
+
+  // It waits, and over ten seconds got less of the GPU than its rule requests; more than its limit.
+  // Two points are noise.
+  bool short_of_request() const {
+    return view.active && view.queued > 0 && got[1] < view.request - 0.02;
+  }
+  bool over_limit() const { return view.limit > 0 && got[1] > view.limit + 0.02; }
 };
 
 // What was measured of a task by one client, exclusive samples alone.
@@ -207,7 +215,8 @@ class Scheduler {
 
 class Scheduler::View {
  public:
-  std::vector<ClientStatus> clients() const;
+  // `now`: of what is told of late; 0: the last event.
+  std::vector<ClientStatus> clients(TimeNs now = 0) const;
   // What the measurement stage has of the client's task so far; no kernels if there is no client.
   TaskProfile profile(ClientId id) const;
   // It has work, or had some not long ago.

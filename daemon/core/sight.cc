@@ -50,6 +50,8 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .priority = c.rule.priority,
        .share = c.rule.share,
        .slo_ms = c.rule.slo_ms,
+       .request = static_cast<double>(c.rule.compute.request),
+       .limit = static_cast<double>(c.rule.compute.limit),
        .slowdown_max = c.promise.account.slowdown_max(),
        .slowdown_p99_max = c.promise.tail.slowdown_max(),
        .allowed = c.standing.allowed,

@@ -36,7 +36,7 @@ Outlook Scheduler::View::outlook(ClientId id, TimeNs now, uint32_t kernel) const
   return o;
 }
 
-std::vector<ClientStatus> Scheduler::View::clients() const {
+std::vector<ClientStatus> Scheduler::View::clients(TimeNs now) const {
   std::vector<ClientStatus> all;
   all.reserve(s_.roster.ids().size());
   for (const ClientId id : s_.roster.ids()) {
@@ -51,6 +51,7 @@ std::vector<ClientStatus> Scheduler::View::clients() const {
     status.granted = c.told.granted;
     status.outstanding_us = c.remaining_us(s_.clock);
     status.gpu_us = c.gpu_time.had_us;
+    status.got = c.got.parts(std::max(s_.clock, now) / kSecondNs, c.gpu_time.had_us);
     status.waits = c.told.waits;
     status.kernels = static_cast<uint32_t>(c.known.kernels.size());
     status.runs = c.known.measured->runs;

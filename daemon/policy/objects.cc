@@ -230,6 +230,8 @@ constexpr Field kClientFields[] = {
     {"priority", push_client_field<&ClientView::priority>},
     {"share", push_client_field<&ClientView::share>},
     {"slo_ms", push_client_field<&ClientView::slo_ms>},
+    {"request", push_client_field<&ClientView::request>},
+    {"limit", push_client_field<&ClientView::limit>},
     {"slowdown_max", push_client_field<&ClientView::slowdown_max>},
     {"slowdown_p99_max", push_client_field<&ClientView::slowdown_p99_max>},
     {"gated", push_gated},

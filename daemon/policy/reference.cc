@@ -116,6 +116,8 @@ constexpr Entry kClientDocs[] = {
     {"c.priority", nullptr, "integer", "0 (first) to 9"},
     {"c.share", nullptr, "number", "by its rule, else 1"},
     {"c.slo_ms", nullptr, "number", "by its rule, else 0"},
+    {"c.request", nullptr, "number", "part of the GPU's time beside others, by its rule, else 0"},
+    {"c.limit", nullptr, "number", "part of the GPU's time at most, by its rule, else 0"},
     {"c.slowdown_max", nullptr, "number", "promised by its rule, else 0"},
     {"c.slowdown_p99_max", nullptr, "number", "the same of all its runs but one in a hundred"},
     {"c.gated", nullptr, "boolean", "its launches wait until they are let go"},

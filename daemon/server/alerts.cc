@@ -24,8 +24,34 @@ void Alerts::check(const std::string& policy, core::TimeNs now) {
     if (!scheduler || std::none_of(clients.begin(), clients.end(), promised)) continue;
     for (const bool tail : {false, true}) check_promises(*scheduler, tail, policy, now);
   }
+  const auto computes = [](const Client* c) { return c->identity().terms.compute.any(); };
+  for (const auto& scheduler : devices_.schedulers()) {
+    if (!scheduler || std::none_of(clients.begin(), clients.end(), computes)) continue;
+    check_compute(*scheduler, policy, now);
+  }
   check_refused(now);
   check_forced(now);
+}
+
+void Alerts::check_compute(const core::Scheduler& scheduler, const std::string& policy,
+                           core::TimeNs now) {
+  core::TimeNs& told = told_compute_[scheduler.config().device];
+  if (now - told < Untold::kTellNs) return;
+  told = now;
+  for (const core::ClientStatus& status : scheduler.view().clients(now)) {
+    const Client* client = roster_.find(status.view.id);
+    const bool less = status.short_of_request();
+    if (client == nullptr || !(less || status.over_limit())) continue;
+    const Identity& who = client->identity();
+    log_.warning({who.uid, who.privileged}, less ? "compute_short" : "compute_over",
+                 {{"client", who.id},
+                  {"pid", who.pid},
+                  {"label", who.label},
+                  {"device", scheduler.config().device},
+                  {"policy", policy},
+                  {less ? "request" : "limit", less ? status.view.request : status.view.limit},
+                  {"got", status.got[1]}});
+  }
 }
 
 void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& policy) {

@@ -57,6 +57,7 @@ class Alerts {
                       core::TimeNs now);
   void check_refused(core::TimeNs now);
   void check_forced(core::TimeNs now);
+  void check_compute(const core::Scheduler& scheduler, const std::string& policy, core::TimeNs now);
 
   const Roster& roster_;
   const Devices& devices_;
@@ -64,6 +65,7 @@ class Alerts {
   std::array<core::TimeNs, ipc::kDevices> told_stall_;
   std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // of the mean, the tail
   Untold refused_, forced_;
+  std::array<core::TimeNs, ipc::kDevices> told_compute_{};
 };
 
 }  // namespace heddle::server

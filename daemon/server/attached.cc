@@ -105,6 +105,7 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.terms.slo_ms = terms.slo_ms;
   identity_.terms.slowdown_max = terms.slowdown_max;
   identity_.terms.channel_max = terms.channel_max;
+  identity_.terms.compute = terms.compute;
   identity_.terms.memory = terms.memory;
   identity_.terms.memory_per = terms.memory_per;
 }
@@ -437,6 +438,7 @@ std::vector<core::Event> Client::introduction(uint8_t gpu, core::TimeNs now,
   body.slo_ms = static_cast<float>(identity_.terms.slo_ms);
   body.slowdown_max = identity_.terms.slowdown_max;
   body.channel_max = identity_.terms.channel_max;
+  body.compute = identity_.terms.compute;
   body.fail_closed = identity_.terms.fail_closed;
   body.gates = identity_.gates;
   body.priority = static_cast<uint8_t>(identity_.priority);

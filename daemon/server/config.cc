@@ -6,16 +6,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <sstream>
 #include <tuple>
 
 #include "daemon/base/files.h"
-#include "daemon/base/nearest.h"
 #include "daemon/base/owners.h"
-#include "daemon/base/toml.h"
+#include "daemon/server/config_section.h"
 #include "daemon/server/rules.h"
 #include "ipc/memory.h"
 #include "ipc/sm_set.h"
@@ -26,128 +24,6 @@ namespace {
 // Of a socket's 107 bytes, less "/control_privileged", the longest name that MPS makes one by.
 constexpr size_t kPipeDirectoryMax = 88;
 constexpr off_t kFileMost = 1 << 20;
-
-// Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
-// for, so that the list of known keys cannot drift from the code that reads them. That comes first:
-// of a mistyped key other complaints are only what follows.
-class Section {
- public:
-  Section(const toml::table& table, std::string name, const std::string& file)
-      : table_(table), name_(std::move(name)), file_(file) {}
-
-  void number(std::string_view key, double least, double most, double& out) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return;
-    const std::optional<double> value = node->value<double>();
-    if (!value || !node->is_number() || *value < least || *value > most) {
-      std::ostringstream range;
-      range << "a number from " << least << " to " << most;
-      return bad(*node, key, range.str());
-    }
-    out = *value;
-  }
-
-  template <class T>
-  void integer(std::string_view key, double least, double most, T& out) {
-    double value = 0;
-    if (find(key) == nullptr) return;
-    number(key, least, most, value);
-    if (value != std::floor(value)) return bad(*find(key), key, "a whole number");
-    out = static_cast<T>(value);
-  }
-
-  void text(std::string_view key, std::string& out) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return;
-    if (!node->is_string()) return bad(*node, key, "a string in quotes");
-    out = *node->value<std::string>();
-  }
-
-  void text(std::string_view key, std::optional<std::string>& out) {
-    std::string value;
-    if (find(key) == nullptr) return;
-    text(key, value);
-    out = value;
-  }
-
-  void flag(std::string_view key, bool& out) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return;
-    if (!node->is_boolean()) return bad(*node, key, "true or false");
-    out = *node->value<bool>();
-  }
-
-  template <class T>
-  void choice(std::string_view key, const std::vector<std::pair<std::string_view, T>>& choices,
-              T& out) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return;
-    std::string wanted;
-    for (const auto& [word, value] : choices) {
-      if (node->value<std::string_view>() == word) {
-        out = value;
-        return;
-      }
-      wanted += (wanted.empty() ? "\"" : " or \"") + std::string(word) + "\"";
-    }
-    bad(*node, key, wanted);
-  }
-
-  // Q0 to Q9, or the name of a class.
-  void priority(std::string_view key, std::optional<int>& out) {
-    const toml::node* node = find(key);
-    if (node == nullptr) return;
-    const std::optional<std::string_view> word = node->value<std::string_view>();
-    const std::optional<int64_t> number = node->value<int64_t>();
-    if (node->is_integer() && *number >= 0 && *number < core::kPriorityCount) {
-      out = static_cast<int>(*number);
-    } else if (word == "latency") {
-      out = 0;
-    } else if (word == "batch") {
-      out = core::kPriorityLowest;
-    } else {
-      bad(*node, key, "0 (highest) to 9 (lowest), \"latency\" or \"batch\"");
-    }
-  }
-
-  const toml::node* find(std::string_view key) {
-    known_.push_back(key);
-    return table_.get(key);
-  }
-
-  void bad(const toml::node& node, std::string_view key, const std::string& wanted) {
-    problem(node.source(), name_ + "." + std::string(key) + " must be " + wanted);
-  }
-
-  void problem(const toml::source_region& where, const std::string& what) {
-    if (error_.empty()) error_ = at(where) + what;
-  }
-
-  std::string at(const toml::source_region& where) const {
-    return file_ + ":" + std::to_string(where.begin.line) + ": ";
-  }
-
-  std::string finish() {
-    for (const auto& [key, node] : table_) {
-      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
-      const std::string near = nearest(key.str(), known_);
-      error_.clear();
-      problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
-                                std::string(key.str()) +
-                                (near.empty() ? "; see examples/heddled.toml for all keys"
-                                              : "; did you mean \"" + near + "\"?"));
-      break;
-    }
-    return error_;
-  }
-
- private:
-  const toml::table& table_;
-  const std::string name_;
-  const std::string& file_;
-  std::vector<std::string_view> known_;
-  std::string error_;
-};
 
 std::string read_daemon(const toml::table& table, const std::string& file, Config& config) {
   Section s(table, "daemon", file);
@@ -338,15 +214,45 @@ bool read_limits(Section& s, core::SlowdownMax& slowdown, core::ChannelMax& chan
   return any;
 }
 
+// "25%": 0.25.
+std::optional<float> read_percent(const toml::node_view<const toml::node>& node) {
+  const std::string text = node.value<std::string>().value_or("");
+  char* end = nullptr;
+  const double percent = strtod(text.c_str(), &end);
+  if (text.empty() || std::string_view(end) != "%" || !(percent >= 1 && percent <= 100)) return {};
+  return static_cast<float>(percent / 100);
+}
+
+void read_compute(Section& s, core::Compute& compute) {
+  const toml::node* node = s.find("compute");
+  if (node == nullptr) return;
+  bool good = node->is_table();
+  if (good) {
+    for (const auto& [key, value] : *node->as_table()) {
+      const auto part = read_percent(toml::node_view(value));
+      good &= part.has_value() && (key == "request" || key == "limit");
+      if (part) (key == "request" ? compute.request : compute.limit) = *part;
+    }
+    good &= compute.any() && (compute.limit == 0 || compute.request <= compute.limit);
+  }
+  if (good) return;
+  compute = {};
+  s.bad(
+      *node, "compute",
+      "{ request = \"25%\", limit = \"50%\" }, or one of the two: parts of the GPU's time from 1% "
+      "to 100%, the request within the limit");
+}
+
 bool read_terms(Section& s, Terms& terms) {
   s.number("share", 0.001, 1000, terms.share);
   s.number("slo_ms", 0.01, 1e6, terms.slo_ms);
   s.choice<bool>("fail", {{"open", false}, {"closed", true}}, terms.fail_closed);
   read_sms(s, terms.sms);
+  read_compute(s, terms.compute);
   read_memory(s, terms);
   return read_limits(s, terms.slowdown_max, terms.channel_max) || !terms.memory.empty() ||
          s.find("share") != nullptr || s.find("slo_ms") != nullptr || s.find("fail") != nullptr ||
-         !terms.sms.empty();
+         !terms.sms.empty() || terms.compute.any();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -371,7 +277,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, slowdown_p99_max, fail, sms, memory, "
+              "share, slo_ms, slowdown_max, slowdown_p99_max, fail, sms, memory, compute, "
               "issue_max, l2_max and dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);

@@ -29,6 +29,7 @@ struct Terms {
   bool fail_closed = false;                 // no launch without a daemon's word
   std::string sms;                          // kept on these (ipc/sm_set.h), "": on any
   core::SlowdownMax slowdown_max{};         // by others, as promised
+  core::Compute compute{};                  // of the GPU's time: beside others, and at most
   core::ChannelMax channel_max{};           // parts of each channel's peak that it may use
   std::string memory;                       // most device memory (ipc/memory.h), "": no limit
   MemoryPer memory_per = MemoryPer::kRule;  // whom that holds together

@@ -62,6 +62,10 @@ struct ClientOnDevice : core::ClientStatus {
         queued(view.queued),
         stops(view.stops),
         stopped_us(view.stopped_us),
+        compute_request(view.request),
+        compute_limit(view.limit),
+        compute_got(got[1]),
+        compute_short(short_of_request()),
         promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // it was a float
         promise_slowdown(promise.slowdown),
         promise_p99_slowdown_max(std::round(promise_p99.slowdown_max * 1e6) / 1e6),
@@ -74,6 +78,8 @@ struct ClientOnDevice : core::ClientStatus {
   uint32_t queued = 0;
   uint64_t stops = 0;
   double stopped_us = 0;
+  double compute_request = 0, compute_limit = 0, compute_got = 0;
+  uint32_t compute_short = 0;
   double promise_slowdown_max = 0, promise_slowdown = 0;
   double promise_p99_slowdown_max = 0, promise_p99_slowdown = 0;
   uint64_t promise_blocks = 0, promise_broken = 0, promise_p99_blocks = 0, promise_p99_broken = 0;
@@ -206,6 +212,15 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
     {{"stops", "", "Times that what ran of it was stopped in its middle", kCounter},
      &ClientOnDevice::stops},
     {{"stopped_us", "us", "For so long in all", kCounter}, &ClientOnDevice::stopped_us},
+    {{"compute_request", "", "Part of the GPU's time that it has beside others, by rule; 0: none",
+      kGauge},
+     &ClientOnDevice::compute_request},
+    {{"compute_limit", "", "Part of the GPU's time that it has at most, by rule; 0: any", kGauge},
+     &ClientOnDevice::compute_limit},
+    {{"compute_got", "", "Part of the GPU's time that it had over the last ten seconds", kGauge},
+     &ClientOnDevice::compute_got},
+    {{"compute_short", "", "1: it waits, and had less than its request", kGauge},
+     &ClientOnDevice::compute_short},
     {{"kernels", "", "Kernels of the client that are known", kGauge}, &ClientOnDevice::kernels},
     {{"runs", "", "Runs that the measurement stage has seen", kGauge}, &ClientOnDevice::runs},
     {{"added_us_max", "us", "Most that others may add to one of its gaps; infinite: no bound",

@@ -94,8 +94,12 @@ void Presence::tell_terms(const Client& client, core::TimeNs now) {
   if (!client.managed()) return;
   const Identity& who = client.identity();
   core::Event event(core::EventKind::kTerms, now, who.id);
-  event.terms = {static_cast<float>(who.terms.share), static_cast<float>(who.terms.slo_ms),
-                 static_cast<uint8_t>(who.priority), who.terms.slowdown_max, who.terms.channel_max};
+  event.terms = {static_cast<float>(who.terms.share),
+                 static_cast<float>(who.terms.slo_ms),
+                 static_cast<uint8_t>(who.priority),
+                 who.terms.slowdown_max,
+                 who.terms.channel_max,
+                 who.terms.compute};
   tell(client, event);
 }
 

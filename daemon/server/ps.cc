@@ -101,6 +101,17 @@ double part(double of_peak) { return std::round(of_peak * 1e6) / 1e6; }
 
 json limit_json(float max) { return max > 0 ? json(part(static_cast<double>(max))) : json(); }
 
+// What its rule gives it of the GPU's time, and what it got over the last 1, 10 and 60 seconds;
+// null: its rule says nothing.
+json compute_json(const core::ClientStatus& status) {
+  if (status.view.request == 0 && status.view.limit == 0) return nullptr;
+  return {{"request", part(status.view.request)},
+          {"limit", part(status.view.limit)},
+          {"got", status.got},
+          {"short", status.short_of_request()},
+          {"over", status.over_limit()}};
+}
+
 // Of the channels that a rule limits: what is used beside others, null: unknown.
 json ceilings_json(const core::Ceiling::Statuses& statuses) {
   json all = json::array();
@@ -129,6 +140,7 @@ json on_device_json(const Client& client, uint32_t index, const core::ClientStat
                  {"profiled", status.profiled},
                  {"waits", waits_json(status.waits)},
                  {"stops_not_because", stops_not_because(client.can_stop(gpu))},
+                 {"compute", compute_json(status)},
                  {"ceilings", ceilings_json(status.ceilings)}});
   device.update(promises_json(status));
   return device;
@@ -192,6 +204,8 @@ json terms_json(const Terms& terms) {
           {"dram_max", limit_json(terms.channel_max.dram)},
           {"fail", terms.fail_closed ? "closed" : "open"},
           {"sms", terms.sms},
+          {"request", limit_json(terms.compute.request)},
+          {"limit", limit_json(terms.compute.limit)},
           {"memory", terms.memory}};
 }
 
@@ -238,7 +252,7 @@ json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reade
   std::multimap<core::ClientId, std::pair<uint8_t, core::ClientStatus>> statuses;
   for (const auto& scheduler : engine.devices.schedulers()) {
     if (!scheduler) continue;
-    for (core::ClientStatus& status : scheduler->view().clients()) {
+    for (core::ClientStatus& status : scheduler->view().clients(monotonic_now())) {
       const core::ClientId id = status.view.id;
       statuses.emplace(id, std::pair(scheduler->config().device, std::move(status)));
     }

@@ -42,16 +42,17 @@ bool restricts(const Rule& rule) {
   const int best = rule.priority ? *rule.priority : rule.claim.value_or(ipc::kPriorityDefault);
   return best >= ipc::kPriorityDefault || rule.terms.share < none.share ||
          !rule.terms.sms.empty() || rule.terms.channel_max != none.channel_max ||
-         !rule.terms.memory.empty();
+         rule.terms.compute.limit > 0 || !rule.terms.memory.empty();
 }
 
 // Whom the rule is for is not known: it may be him.
 void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolved) {
   if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share &&
-      !grade.terms.slowdown_max.any()) {
+      !grade.terms.slowdown_max.any() && grade.terms.compute.request == 0) {
     return;
   }
   grade.terms.slowdown_max = {};
+  grade.terms.compute.request = 0;
   grade.priority = std::max(grade.priority, by_default.priority);
   grade.terms.share = std::min(grade.terms.share, by_default.terms.share);
   grade.rule += ", and no more than the default: " + unresolved.name +

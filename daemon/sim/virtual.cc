@@ -72,6 +72,7 @@ size_t VirtualMachine::add_client(const ClientSpec& spec) {
   e.attached.slo_ms = static_cast<float>(spec.slo_ms);
   e.attached.slowdown_max = spec.slowdown_max;
   e.attached.channel_max = spec.channel_max;
+  e.attached.compute = spec.compute;
   e.attached.priority = static_cast<uint8_t>(spec.priority);
   e.attached.gates = spec.gates;
   e.attached.groups = groups_;

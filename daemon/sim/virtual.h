@@ -40,6 +40,7 @@ struct ClientSpec {
   Place place{};                     // where its kernels run
   core::SlowdownMax slowdown_max{};  // promised by its rule
   core::ChannelMax channel_max{};    // by its rule
+  core::Compute compute{};           // likewise
   bool gates = false;  // its launches stand at gates on the GPU, and its threads go on
   bool stops = false;  // time-sliced, what runs of it can be stopped in its middle
 };

@@ -72,6 +72,8 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       varint(b.uid);
       f32(b.share);
       f32(b.slo_ms);
+      f32(b.compute.request);
+      f32(b.compute.limit);
       f32(b.slowdown_max.mean);
       f32(b.slowdown_max.p99);
       channel_max(b.channel_max);
@@ -154,6 +156,8 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
     case EventKind::kTerms:
       f32(e.terms.share);
       f32(e.terms.slo_ms);
+      f32(e.terms.compute.request);
+      f32(e.terms.compute.limit);
       f32(e.terms.slowdown_max.mean);
       f32(e.terms.slowdown_max.p99);
       channel_max(e.terms.channel_max);

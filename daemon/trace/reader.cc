@@ -99,6 +99,13 @@ core::SlowdownMax read_slowdown_max(Fields& in) {
   return max;
 }
 
+core::Compute read_compute(Fields& in) {
+  core::Compute compute;
+  compute.request = in.f32();
+  compute.limit = in.f32();
+  return compute;
+}
+
 void read_attached(Fields& in, EventRecord& out) {
   core::AttachedBody& b = out.event.attached = {};
   b.task = in.varint();
@@ -107,6 +114,7 @@ void read_attached(Fields& in, EventRecord& out) {
   b.uid = in.number<uint32_t>();
   b.share = in.f32();
   b.slo_ms = in.f32();
+  b.compute = read_compute(in);
   b.slowdown_max = read_slowdown_max(in);
   b.channel_max = read_channel_max(in);
   const uint8_t flags = in.u8(7);
@@ -214,6 +222,7 @@ void read_event(Fields& in, EventRecord& out) {
     case EventKind::kTerms:
       e.terms.share = in.f32();
       e.terms.slo_ms = in.f32();
+      e.terms.compute = read_compute(in);
       e.terms.slowdown_max = read_slowdown_max(in);
       e.terms.channel_max = read_channel_max(in);
       e.terms.priority = in.u8(core::kPriorityLowest);

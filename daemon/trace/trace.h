@@ -11,7 +11,8 @@
 // varint bytes; f32 is IEEE 754. A body begins with the time since the record before it (signed
 // varint, ns; the first counts from 0 of CLOCK_MONOTONIC), then device:u8, and then:
 //
-//   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 slowdown_max:f32
+//   kAttached    client task profile_runs pid uid share:f32 slo_ms:f32 request:f32 limit:f32
+//                slowdown_max:f32
 //                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 flags:u8 priority:u8
 //                sm_set groups, of each its sms, made_sets name:text label:text
 //                flags: bit 0 fail_closed, bit 1 introduced, bit 2 gates
@@ -19,8 +20,8 @@
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kStops       client able off:u8 took_us:f32
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
-//   kTerms       client share:f32 slo_ms:f32 slowdown_max:f32 slowdown_p99_max:f32 issue_max:f32
-//                l2_max:f32 dram_max:f32 priority:u8
+//   kTerms       client share:f32 slo_ms:f32 request:f32 limit:f32 slowdown_max:f32
+//                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 priority:u8
 //   kKernel      client index id:u64 grid block dynamic_smem static_smem registers blocks_per_sm
 //                flags:u8 name:text metrics     flags: bit 1 introduced
 //   kNodes       client graph others, how many; of each kernel count
@@ -59,7 +60,7 @@
 namespace heddle::trace {
 
 inline constexpr char kMagic[8] = {'H', 'E', 'D', 'D', 'L', 'E', 'T', 'R'};
-inline constexpr uint16_t kVersion = 17;
+inline constexpr uint16_t kVersion = 18;
 inline constexpr uint32_t kHeaderMax = 1 << 20;
 
 // Events are numbered as core::EventKind is.

@@ -77,6 +77,8 @@
 ---@field priority integer # 0 (first) to 9
 ---@field share number # by its rule, else 1
 ---@field slo_ms number # by its rule, else 0
+---@field request number # part of the GPU's time beside others, by its rule, else 0
+---@field limit number # part of the GPU's time at most, by its rule, else 0
 ---@field slowdown_max number # promised by its rule, else 0
 ---@field slowdown_p99_max number # the same of all its runs but one in a hundred
 ---@field gated boolean # its launches wait until they are let go

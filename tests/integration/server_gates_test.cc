@@ -134,6 +134,16 @@ TEST_F(Gates, PsSaysWhereLaunchesWait) {
   EXPECT_NE(ps().at(1)["threads_wait_because"], "");
 }
 
+TEST_F(Gates, TimeSlicedThreadsOfARuleWithComputeWait) {
+  server::Rule rule;
+  rule.terms.compute.limit = 0.5F;
+  config_.rules = {rule};
+  config_.gpu_mode = server::GpuMode::kTimeslice;
+  begin();
+  EXPECT_EQ(ps().at(0)["held"], "thread");
+  EXPECT_EQ(ps().at(0)["threads_wait_because"], "its rule has compute, time-sliced");
+}
+
 TEST_F(Gates, PsSaysThatThePolicyChoosesPerLaunch) {
   valve_.chooses = true;
   begin();

@@ -101,5 +101,31 @@ TEST(GpuTime, TwoResidentsHaveHalfOfTheTimeEach) {
   EXPECT_EQ(a.worked_us, 120);
 }
 
+TEST(GpuTime, LongerSlicesAreLongerParts) {
+  GpuTime time;
+  TimeShare a, b;
+  time.set_resident(a, true, 3);
+  time.set_resident(b, true);
+  time.pass(100);
+  time.set_resident(a, true);  // slices are alike again
+  time.pass(20);
+  time.charge(a, 120, 40);
+  EXPECT_EQ(a.had_us, 85);
+  time.charge(b, 120, 0);
+  EXPECT_EQ(b.had_us, 35);
+}
+
+TEST(GpuTime, WhatAClientGotIsOfWholeSecondsOfLate) {
+  Got got;
+  got.pass(100, 0);  // it comes
+  for (int second = 101; second <= 110; ++second) got.pass(second, (second - 100) * 250e3);
+  EXPECT_EQ(got.parts(110, 2.5e6), (GotParts{0.25, 0.25, 2.5 / 60}));
+  got.pass(111, 3.5e6);
+  EXPECT_EQ(got.parts(111, 3.9e6), (GotParts{1, 0.325, 3.5 / 60})) << "this second is not over";
+  EXPECT_EQ(got.parts(116, 3.5e6), (GotParts{0, 0.2, 3.5 / 60})) << "nothing happened since";
+  got.pass(1'000, 3.5e6);
+  EXPECT_EQ(got.parts(1'000, 3.5e6), GotParts{});
+}
+
 }  // namespace
 }  // namespace heddle::core

@@ -249,5 +249,21 @@ TEST(Ps, AClientThatUsesNoGpuYetIsListed) {
   EXPECT_NE(text.find("client 7: unmanaged: refused by the policy\n"), text.npos) << text;
 }
 
+TEST(PsNotes, SayWhatAClientGotOfWhatItRequests) {
+  json one = json::array({client(1)});
+  json& told = one[0]["devices"][0]["compute"];
+  told = {{"request", 0.25},
+          {"limit", 0.5},
+          {"got", {0.1, 0.2, 0.3}},
+          {"short", true},
+          {"over", false}};
+  EXPECT_NE(printed(one).find("requests 25 %, limit 50 %: got 20 % of 10 s (10 % of 1 s, 30 % of "
+                              "60 s)"),
+            std::string::npos);
+  EXPECT_NE(printed(one, false).find('!'), std::string::npos) << "it waits for more";
+  told["request"] = 0;
+  EXPECT_NE(printed(one).find("client 1: limit 50 %: got"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace heddle::cli

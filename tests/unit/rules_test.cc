@@ -108,6 +108,7 @@ share = 2.5
 slo_ms = 20
 slowdown_max = 1.1
 slowdown_p99_max = 1.3
+compute = { request = "25%", limit = "50%" }
 dram_max = 0.3
 l2_max = 0.5
 fail = "closed"
@@ -118,6 +119,7 @@ fail = "closed"
   EXPECT_EQ(given.terms.slo_ms, 20.f);
   EXPECT_EQ(given.terms.slowdown_max, (core::SlowdownMax{1.1F, 1.3F}));
   EXPECT_EQ(given.terms.channel_max, (core::ChannelMax{0, 0.5F, 0.3F}));
+  EXPECT_EQ(given.terms.compute, (core::Compute{0.25F, 0.5F}));
   EXPECT_TRUE(given.terms.fail_closed);
   const Grade other = grade(all, kDaemon, who(0, "", "serve", 3));
   EXPECT_EQ(other.terms.share, 1.f);
@@ -278,6 +280,12 @@ TEST(Rules, EveryBadValueIsOneLineWithItsPlace) {
   }
   EXPECT_EQ(rule("share = 0"), place + "share must be a number from 0.001 to 1000");
   EXPECT_EQ(rule("slo_ms = \"20\""), place + "slo_ms must be a number from 0.01 to 1e+06");
+  for (const std::string of : {"3", "{}", "{ request = 0.3 }", "{ request = \"120%\" }",
+                               "{ limits = \"20%\" }", "{ request = \"30%\", limit = \"20%\" }"}) {
+    EXPECT_EQ(rule("compute = " + of).rfind(place + "compute must be { request = \"25%\"", 0), 0u)
+        << of;
+  }
+  EXPECT_EQ(rule("compute = { limit = \"20%\" }"), "");
   EXPECT_EQ(rule("dram_max = 30"), place + "dram_max must be a number from 0.01 to 1");
   EXPECT_EQ(rule("fail = \"shut\""), place + "fail must be \"open\" or \"closed\"");
   EXPECT_EQ(rule("slo = 3\nclaim = 3"),

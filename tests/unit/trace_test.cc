@@ -57,6 +57,7 @@ std::vector<Event> every_kind() {
   attached.attached.pid = 77;
   attached.attached.share = 0.25f;
   attached.attached.slo_ms = 12.5f;
+  attached.attached.compute = {0.25f, 0.5f};
   attached.attached.slowdown_max = {1.125f, 1.25f};
   attached.attached.channel_max = {0.125f, 0.25f, 0.5f};
   attached.attached.fail_closed = true;

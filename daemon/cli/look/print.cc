@@ -52,26 +52,6 @@ std::string added_text(const json& device) {
   return by_us > 0 ? text + ", by " + ms(by_us) + " at most" : text;
 }
 
-std::vector<PromiseText> promise_texts(const json& device) {
-  std::vector<PromiseText> texts;
-  for (const auto& [key, name] :
-       {std::pair("promise", "promise "), std::pair("promise_p99", "promise p99 ")}) {
-    const json promise = device.value(key, json());
-    if (promise.is_null()) continue;
-    const json &now = promise.at("slowdown"), &most = promise.at("slowdown_max");
-    PromiseText& out = texts.emplace_back(PromiseText{name + two_digits(most) + ": ", ""});
-    if (now.is_null()) {
-      out.text += "no block has ended yet";
-      continue;
-    }
-    out.broken = promise.value("broken_now", now > most);  // an older daemon does not say
-    out.text += "now " + two_digits(now) + ", " + promise.at("broken").dump() + " of " +
-                promise.at("blocks").dump() + " blocks broken";
-    if (const json& by = promise.at("broken_by"); !by.is_null()) out.by = ", by " + printable(by);
-  }
-  return texts;
-}
-
 std::string ceilings_text(const json& device) {
   std::string all;
   for (const json& ceiling : device.value("ceilings", json::array())) {
@@ -224,6 +204,10 @@ std::string rule_text(const json& grade) {
   for (const char* key : {"issue_max", "l2_max", "dram_max"}) {
     const json most = grade.value(key, json());
     if (!most.is_null()) add(std::string(key) + " " + most.dump());
+  }
+  for (const char* key : {"request", "limit"}) {
+    const json part = grade.value(key, json());
+    if (!part.is_null()) add(key + fixed(" %.0f %%", 100 * part.get<double>()));
   }
   if (grade.at("fail") == "closed") add("fail closed");
   if (const std::string sms = grade.value("sms", ""); !sms.empty()) add("SMs " + sms);

@@ -215,6 +215,39 @@ void print_all(std::ostream& out, const json& answer, bool notes) {
 
 }  // namespace
 
+std::vector<PromiseText> promise_texts(const json& device) {
+  std::vector<PromiseText> texts;
+  for (const auto& [key, name] :
+       {std::pair("promise", "promise "), std::pair("promise_p99", "promise p99 ")}) {
+    const json promise = device.value(key, json());
+    if (promise.is_null()) continue;
+    const json &now = promise.at("slowdown"), &most = promise.at("slowdown_max");
+    PromiseText& out =
+        texts.emplace_back(PromiseText{name + fixed("%.2f", most.get<double>()) + ": ", ""});
+    if (now.is_null()) {
+      out.text += "no block has ended yet";
+      continue;
+    }
+    out.broken = promise.value("broken_now", now > most);  // an older daemon does not say
+    out.text += "now " + fixed("%.2f", now.get<double>()) + ", " + promise.at("broken").dump() +
+                " of " + promise.at("blocks").dump() + " blocks broken";
+    if (const json& by = promise.at("broken_by"); !by.is_null()) out.by = ", by " + printable(by);
+  }
+  if (const json compute = device.value("compute", json()); !compute.is_null()) {
+    const auto percent = [](const json& of) { return fixed("%.0f %%", 100 * of.get<double>()); };
+    std::string text;
+    if (compute.at("request") != 0) text = "requests " + percent(compute.at("request"));
+    if (compute.at("limit") != 0) {
+      text += (text.empty() ? "limit " : ", limit ") + percent(compute.at("limit"));
+    }
+    const json& got = compute.at("got");
+    text += ": got " + percent(got.at(1)) + " of 10 s (" + percent(got.at(0)) + " of 1 s, " +
+            percent(got.at(2)) + " of 60 s)";
+    texts.push_back({text, "", compute.at("short") == true || compute.at("over") == true});
+  }
+  return texts;
+}
+
 void print_ps(std::ostream& out, const json& answer) { print_all(out, answer, false); }
 void print_ps_notes(std::ostream& out, const json& answer) { print_all(out, answer, true); }
 

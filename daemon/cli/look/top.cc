@@ -98,6 +98,7 @@ json client_row(const Seen& now, const Seen* before, double seconds) {
           {"memory_limit_bytes", device.value("memory_limit_bytes", json(0))},
           {"memory_group_bytes", device.value("memory_group_bytes", json(0))},
           {"sms", client.value("sm_set", 0u) != 0 ? client.value("sm_count", json()) : json()},
+          {"compute", device.value("compute", json())},
           {"promise", device.value("promise", json())},
           {"promise_p99", device.value("promise_p99", json())},
           {"managed", client.at("managed")},

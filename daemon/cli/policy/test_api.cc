@@ -175,7 +175,7 @@ int s_client(lua_State* L) {
   Simulation& s = check_simulation(L);
   check_keys(L, 2,
              {"name", "priority", "label", "share", "slo_ms", "slowdown_max", "slowdown_p99_max",
-              "gates", "stops", "issue_max", "l2_max", "dram_max"});
+              "gates", "stops", "request", "limit", "issue_max", "l2_max", "dram_max"});
   const char* name = text_field(L, 2, "name", nullptr);
   if (name == nullptr) return luaL_error(L, "a client needs a name");
   const double priority = number_field(L, 2, "priority", 5);
@@ -186,6 +186,7 @@ int s_client(lua_State* L) {
   const auto most = [L](const char* key) { return static_cast<float>(number_field(L, 2, key, 0)); };
   spec.slowdown_max = {most("slowdown_max"), most("slowdown_p99_max")};
   spec.channel_max = {most("issue_max"), most("l2_max"), most("dram_max")};
+  spec.compute = {most("request"), most("limit")};
   spec.gates = bool_field(L, 2, "gates", false);
   spec.stops = bool_field(L, 2, "stops", false);
   s.machine->add_client(spec);

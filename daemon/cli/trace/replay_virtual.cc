@@ -148,6 +148,7 @@ sim::ClientSpec spec_of(const trace::ClientTrack& track) {
   spec.slo_ms = static_cast<double>(who.slo_ms);
   spec.slowdown_max = who.slowdown_max;
   spec.channel_max = who.channel_max;
+  spec.compute = who.compute;
   if (!who.sm_set.empty()) spec.place = {who.sm_set, who.groups.sms_of(who.sm_set)};
   return spec;
 }

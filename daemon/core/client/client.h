@@ -25,6 +25,7 @@ struct Rule {
   bool gates = false;    // AttachedBody's
   bool ungated = false;  // its gates stand open for good, whatever is said
   double share = 1, slo_ms = 0;
+  Compute compute;
 };
 
 struct Who {
@@ -93,6 +94,7 @@ struct Client {
   Stop stop;
   Known known;
   TimeShare gpu_time;
+  Got got;
   GapBound bound;
   Promised promise;
   Ceiling ceiling;

@@ -72,7 +72,8 @@ struct Standing {
   int launch_priority = kBuiltinPriority;
   KeptTo kept_to;
   std::optional<StopWhen> stop_when;
-  uint32_t slice_us = 0;  // ipc::StopOrder's
+  uint32_t slice_us = 0;  // ipc::StopOrder's; 0: the driver's, of 2 ms
+  float slice_weight() const { return slice_us == 0 ? 1 : static_cast<float>(slice_us) / 2000; }
 
   Allowance allowed = Allowance::kGated;
   bool allowance_sent = false, refused_sent = false;

@@ -1,0 +1,75 @@
+-- What a rule requests of the GPU's time is had beside others, and what it limits is never passed:
+-- both within two points.
+
+local POINTS = 0.02
+local US = 4000000
+
+local function part(s, name) return s:stats(name).gpu_us / US end
+
+for _, mps in ipairs { true, false } do
+  for _, gates in ipairs { true, false } do
+    for _, us in ipairs { 80, 700, 9000 } do
+      local how = ", mps=" .. tostring(mps) .. ", gates=" .. tostring(gates) .. ", us=" .. us
+
+      test("four that are busy have what they request" .. how, function(t)
+        local s = t.sim { policy = "auto.lua", mps = mps }
+        for _, request in ipairs { 40, 30, 20, 10 } do
+          local name = "r" .. request
+          s:client { name = name, priority = 5, request = request / 100, gates = gates }
+          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
+        end
+        s:run(US)
+        for _, request in ipairs { 40, 30, 20, 10 } do
+          t.near(part(s, "r" .. request), request / 100, POINTS, "r" .. request)
+        end
+      end)
+
+      test("what one leaves others have, up to their limits" .. how, function(t)
+        local s = t.sim { policy = "auto.lua", mps = mps }
+        s:client { name = "idle", priority = 5, request = 0.4, gates = gates }
+        s:client { name = "held", priority = 5, request = 0.2, limit = 0.3, gates = gates }
+        s:client { name = "rest", priority = 5, request = 0.1, gates = gates }
+        for _, name in ipairs { "held", "rest" } do
+          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
+        end
+        s:run(US)
+        t.near(part(s, "held"), 0.3, POINTS, "held")
+        t.ok(part(s, "rest") > 0.6, "rest has what is left, not " .. part(s, "rest"))
+      end)
+
+      test("alone it has its limit" .. how, function(t)
+        local s = t.sim { policy = "auto.lua", mps = mps }
+        s:client { name = "held", priority = 5, limit = 0.3, gates = gates }
+        s:loop { client = "held", us = us, launches = 20, blocks = 264, threads = 1024 }
+        s:run(US)
+        t.near(part(s, "held"), 0.3, POINTS, "held")
+      end)
+
+      -- What is shorter than what it joins the GPU serves one to one, whoever lets it go.
+      if us > 100 then
+        test("a request is had beside a service, and its limit is not passed" .. how, function(t)
+          local s = t.sim { policy = "auto.lua", mps = mps }
+          s:client { name = "service", priority = 0, gates = gates }
+          s:client { name = "job", priority = 9, request = 0.2, limit = 0.5, gates = gates }
+          s:loop { client = "service", us = 1000, launches = 1, blocks = 264, threads = 1024 }
+          s:loop { client = "job", us = us, launches = 20, blocks = 264, threads = 1024 }
+          s:run(US)
+          local job = part(s, "job")
+          t.ok(job > 0.2 - POINTS and job < 0.5 + POINTS, "the job has " .. job)
+        end)
+      end
+
+      test("an equal without a request has what is left" .. how, function(t)
+        local s = t.sim { policy = "auto.lua", mps = mps }
+        s:client { name = "half", priority = 5, request = 0.5, limit = 0.5, gates = gates }
+        s:client { name = "other", priority = 5, gates = gates }
+        for _, name in ipairs { "half", "other" } do
+          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
+        end
+        s:run(US)
+        t.near(part(s, "half"), 0.5, POINTS, "half")
+        t.ok(part(s, "other") > 0.44, "the other has " .. part(s, "other"))
+      end)
+    end
+  end
+end
