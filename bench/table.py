@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 from computed import tables as computed_tables
-from harness import cells, keep, report, stopped
+from harness import cells, gpu_tests, keep, report
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 
@@ -315,7 +315,7 @@ def tables():
             "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
-            **cells.tables(), **computed_tables(), **stopped.tables()}
+            **cells.tables(), **computed_tables(), **gpu_tests.tables()}
 
 
 def replaced(text, found):

@@ -223,7 +223,8 @@ Result<server::Generation> FilePolicyStore::offer(Result<Content> content) {
   generation.path = content->path;
   generation.hash = (*first)->content_hash();
   generation.keeps_promises = (*first)->asks_of_promises();
-  generation.keeps_p99 = (*first)->asks_of_p99();
+  generation.keeps_p99 = (*first)->asks_of("slowdown_p99_max");
+  generation.keeps_compute = (*first)->asks_of("c.request");
   generation.make = [source = content->source,
                      values = content->values]() -> Result<std::unique_ptr<core::Policy>> {
     return policy::load_policy(source, values);

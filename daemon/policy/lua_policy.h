@@ -58,7 +58,7 @@ class LuaPolicy final : public core::Policy {
   const std::string& content_hash() const { return hash_; }
   // Whether its text, or what it imports, asks what a rule's slowdown_max or slowdown_p99_max
   // leaves.
-  bool asks_of_promises() const, asks_of_p99() const;
+  bool asks_of_promises() const, asks_of(std::string_view field) const;
   const std::vector<Param>& params() const { return declaration_.params; }
   // Live; between hook calls only.
   Result<void> set_param(std::string_view name, std::string_view value);

@@ -50,9 +50,9 @@ bool LuaPolicy::asks_of_promises() const {
   });
 }
 
-bool LuaPolicy::asks_of_p99() const {
-  return std::any_of(session_.sources.begin(), session_.sources.end(), [](const auto& text) {
-    return holds_word(without_comments(text), "slowdown_p99_max", true);
+bool LuaPolicy::asks_of(std::string_view field) const {
+  return std::any_of(session_.sources.begin(), session_.sources.end(), [&](const auto& text) {
+    return holds_word(without_comments(text), field, true);
   });
 }
 

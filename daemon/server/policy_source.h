@@ -37,6 +37,7 @@ struct Generation {
   std::vector<std::string> dropped;
   bool keeps_promises = false;  // its text asks what a rule's slowdown_max leaves
   bool keeps_p99 = false;       // ... its slowdown_p99_max
+  bool keeps_compute = false;   // ... its compute
   // Why it must not run, "" if it may.
   std::string quarantined;
   // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the

@@ -139,6 +139,10 @@ std::vector<std::string> unkept_texts(const Rule& rule, const Generation& policy
   const core::SlowdownMax& max = rule.terms.slowdown_max;
   check(max.mean, policy.keeps_promises, "", "promises; auto does");
   check(max.p99, policy.keeps_p99, "a p99 of ", "promises of the p99; auto does");
+  if (rule.terms.compute.any() && !policy.keeps_compute) {
+    texts.push_back("rule \"" + rule.name + "\" has compute, policy " + policy.name +
+                    " does not keep it; auto and fair do");
+  }
   return texts;
 }
 

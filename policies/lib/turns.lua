@@ -2,13 +2,13 @@
 -- and none has more of it than its limit.
 --
 -- A weight is what a client's rule requests of the GPU, in percent, else its share. What counts is
--- the GPU time that each has had (c.gpu_us): who has had least for its weight goes first, and others
--- of its priority wait, so that each has its part even where all are the most important. Who is
--- alone is leased and pays nothing, unless it has a limit.
+-- the GPU time that each has had (c.gpu_us): who has had least for its weight goes first, and
+-- others of its priority wait, so that each has its part even where all are the most important.
+-- Who is alone is leased and pays nothing, unless it has a limit.
 --
--- Time-sliced, one client is on the GPU at a time, and for a turn: each change costs switch_us. With
--- `slice_us` all take slices by their weights instead, where they can, and nobody is held for an
--- equal: right for long kernels, while who waits for its own work leaves the rest of its slice.
+-- Time-sliced, one client is on the GPU at a time, and for a turn: each change costs switch_us.
+-- With `slice_us` all take slices by their weights instead, where they can, and nobody is held for
+-- an equal: right for long kernels. Who waits for its own work leaves the rest of its slice.
 queue.create("waiting")
 queue.create("limited")
 

@@ -93,8 +93,8 @@ class Parts(Setting):
         return found
 
     def start(self, name):
-        command = [self.options.dist / "bin/heddle", "run", "--quiet", *["--sim"] * self.options.sim,
-                   "--label", name, "--", self.options.dist / "libexec/heddle/heddle-synthetic",
+        command = [self.options.dist / "bin/heddle", "run", "--quiet", "--label", name,
+                   *["--sim"] * self.options.sim, "--", self.options.dist / "libexec/heddle/heddle-synthetic",
                    "--kernels", 20, "--kernel-us", f"{self.options.kernel_us}:0", "--blocks",
                    BLOCKS, "--seed", 1]
         return Job(name, "be", [str(w) for w in command], self.env, self.folder / f"{name}.log")

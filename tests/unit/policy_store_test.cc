@@ -113,11 +113,13 @@ TEST_F(PolicyStoreTest, PolicyKeepsPromisesIfItsCodeAsksOfThem) {
     const auto loaded = store.load("one", false);
     ASSERT_TRUE(loaded) << loaded.error().message;
     EXPECT_EQ(loaded->keeps_promises, keeps) << above;
-    EXPECT_FALSE(loaded->keeps_p99) << above;
+    EXPECT_FALSE(loaded->keeps_p99 || loaded->keeps_compute) << above;
   }
   save("one.lua", policy("one", {}, "local f = function(c) return c.slowdown_p99_max end"));
   EXPECT_TRUE(store.load("one", false)->keeps_p99);
   EXPECT_FALSE(store.load("one", false)->keeps_promises) << "not of the mean";
+  save("one.lua", policy("one", {}, "local f = function(c) return c.request end"));
+  EXPECT_TRUE(store.load("one", false)->keeps_compute);
 }
 
 TEST_F(PolicyStoreTest, ListHasThePapersApartAndWithoutWhatIsHidden) {

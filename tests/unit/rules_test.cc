@@ -241,6 +241,13 @@ TEST(Rules, WhatAPolicyDoesNotKeepOfAPromiseIsToldWithTheRemedy) {
   policy = {};
   rule.terms.slowdown_max = {};
   EXPECT_TRUE(unkept_texts(rule, policy).empty()) << "nothing is promised";
+  rule.terms.compute.limit = 0.5F;
+  policy.name = "edf";
+  EXPECT_EQ(unkept_texts(rule, policy),
+            std::vector<std::string>{
+                "rule \"api\" has compute, policy edf does not keep it; auto and fair do"});
+  policy.keeps_compute = true;
+  EXPECT_TRUE(unkept_texts(rule, policy).empty());
 }
 
 TEST(Rules, ACgroupIsAPathPrefixOrAGlob) {

@@ -92,7 +92,7 @@ class Program {
       : options_(options),
         log_(folder / "program.log"),
         // Each launch is counted: nothing is sampled, and no rows are told of as one.
-        daemon_(folder, options.runs, "unobserved = false\nsparse = false\n") {
+        daemon_(folder, options.runs, "report = \"each\"\n") {
     if (!daemon_.error().empty()) throw Failure{daemon_.error()};
     std::vector<std::string> words = daemon_.run_words(options.program.sim);
     words.emplace_back("--");

@@ -1,4 +1,4 @@
-"""Tables of kernels that are stopped: of tests/gpu/stops.py, matrix.py and two_gpus.py."""
+"""Tables of results of tests/gpu: stops.py, matrix.py, two_gpus.py, compute.py."""
 
 from harness.md import RESULTS, load, markdown, read
 
@@ -117,7 +117,22 @@ def two_gpus_row(row, gpus):
     return [*figures, stops, asked, losses]
 
 
+def compute_table():
+    """Of tests/gpu/compute.py."""
+    found, rows = read(RESULTS / "compute.json"), []
+    for mode, name in (("timeslice", "time-sliced"), ("mps", "MPS")):
+        for row, programs in found["modes"][mode].items():
+            cells = [f"{who} {100 * of['part']:.1f} ({100 * of['of_a_second'][0]:.0f} to "
+                     f"{100 * of['of_a_second'][1]:.0f})" for who, of in programs.items()]
+            rows.append([name, row, ", ".join(cells),
+                         f"{100 * sum(of['part'] for of in programs.values()):.1f}"])
+    table = markdown(["mode", "at work", "% of the GPU's time", "all"], rows)
+    return (f"{table}\n\n{found['gpu']}, driver {found['driver']}, commit {found['commit']}, "
+            f"{found['date'][:10]}; of 11 s, and of each second")
+
+
 def tables():
-    return {"standing": standing_table(), "standing-more": standing_text(),
+    return {"compute": compute_table(),
+            "standing": standing_table(), "standing-more": standing_text(),
             "stops-itself": yardstick_table(), "stopped": stopped_text(),
             "two-gpus": two_gpus_table(), "two-gpus-more": two_gpus_text()}
