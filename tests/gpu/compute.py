@@ -94,9 +94,9 @@ class Parts(Setting):
 
     def start(self, name):
         command = [self.options.dist / "bin/heddle", "run", "--quiet", "--label", name,
-                   *["--sim"] * self.options.sim, "--", self.options.dist / "libexec/heddle/heddle-synthetic",
-                   "--kernels", 20, "--kernel-us", f"{self.options.kernel_us}:0", "--blocks",
-                   BLOCKS, "--seed", 1]
+                   *["--sim"] * self.options.sim, "--",
+                   self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 20,
+                   "--kernel-us", f"{self.options.kernel_us}:0", "--blocks", BLOCKS, "--seed", 1]
         return Job(name, "be", [str(w) for w in command], self.env, self.folder / f"{name}.log")
 
 
