@@ -142,11 +142,12 @@ return policy {
 
     dispatch = function(g, p)
       local k, turn = queue.peek("be"), turns.head(TURNS)
-      if turn and not g:busy(turn.priority) then return turns.go(g, turn, TURNS) end
+      if turn and k and k.priority < turn.priority then turn = nil end
+      if turn and above.top(g) >= turn.priority then return turns.go(g, turn, TURNS, true) end
       if turn then
         local verdict, head, _, _, why = turns.beside(turn, TURNS)
         if verdict == RUN then return RUN, head, nil, nil, why end
-        if not k or turn.priority < k.priority then k = turn end
+        k = turn
       end
       if not k then return IDLE, "empty" end
       local q, us, most, s = k.priority, k.predicted_us, p.quantum_us, state[k.priority]

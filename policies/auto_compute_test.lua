@@ -73,3 +73,29 @@ for _, mps in ipairs { true, false } do
     end
   end
 end
+
+for _, gates in ipairs { true, false } do
+  test("who was alone is held for a service that comes, gates=" .. tostring(gates), function(t)
+    local s = t.sim { policy = "auto.lua", mps = true }
+    s:client { name = "job", priority = 5, request = 0.1, gates = gates }
+    s:loop { client = "job", us = 500, launches = 20, blocks = 264, threads = 1024 }
+    s:run(500000)
+    s:client { name = "service", priority = 0, gates = gates }
+    s:loop { client = "service", us = 1000, launches = 1, blocks = 264, threads = 1024 }
+    local before = s:stats("job").gpu_us
+    s:run(2000000)
+    local part = (s:stats("job").gpu_us - before) / 2000000
+    t.ok(part < 0.1 + POINTS, "the job has " .. part .. " beside a service that never pauses")
+  end)
+
+  test("in a service's pauses no limit is passed, gates=" .. tostring(gates), function(t)
+    local s = t.sim { policy = "auto.lua", mps = true }
+    s:client { name = "service", priority = 0, gates = gates }
+    s:client { name = "job", priority = 9, limit = 0.2, gates = gates }
+    s:loop { client = "service", us = 1000, launches = 1, gap_us = 9000, blocks = 264 }
+    s:loop { client = "job", us = 100, launches = 400, blocks = 264, threads = 1024 }
+    s:run(US)
+    local job = part(s, "job")
+    t.ok(job > 0.15 and job < 0.2 + POINTS, "the job has " .. job)
+  end)
+end

@@ -82,6 +82,7 @@ end
 
 local function enqueue(k, p)
   local c, q = k.client, k.priority
+  due_us[c.id] = nil
   if account(c) < served[q] - p.saved_us then set_account(c, served[q] - p.saved_us) end
   return insert(k, p.turn_us)
 end
@@ -105,8 +106,9 @@ local function head(p)
   end
 end
 
--- The verdict on the head, while nobody above works.
-local function go(g, k, p)
+-- The verdict on the head, while nobody above is active. Who is alone is leased, or at open gates if
+-- `open`: then whoever comes above need not ask, and finds them closed.
+local function go(g, k, p, open)
   mps = g.mode == "mps"
   local q, own = k.priority, k.client
   if not mps and p.slice_us and slices(g, own, p.slice_us) then
@@ -141,6 +143,7 @@ local function go(g, k, p)
       end
     end
   end
+  if alone and open then return OPEN, k, nil, nil, "alone" end
   if alone then
     own:lease()
     return RUN, k, nil, nil, "alone"
