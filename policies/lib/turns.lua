@@ -106,8 +106,8 @@ local function head(p)
   end
 end
 
--- The verdict on the head, while nobody above is active. Who is alone is leased, or at open gates if
--- `open`: then whoever comes above need not ask, and finds them closed.
+-- The verdict on the head, while nobody above is active. Who is alone is leased, or at open gates
+-- if `open`: then whoever comes above need not ask, and finds them closed.
 local function go(g, k, p, open)
   mps = g.mode == "mps"
   local q, own = k.priority, k.client

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Do programs get what rules request of the GPU's time, and never more than their limits? Under
 `auto`, time-sliced and under MPS: four programs that are busy with 40, 30, 20 and 10 %; the same
-while the first asks for nothing; and one with a limit, alone and beside another.
+while the first asks for nothing; one with a limit, alone and beside another; and one with both
+below a service that never pauses, and while that is idle.
 
     compute.py --dist dist --out bench/results/compute.json      two minutes
     compute.py --sim --block-s 2 --out /tmp/compute.json         the logic, on the simulated GPU
@@ -20,12 +21,15 @@ from harness.processes import Job, Setting  # noqa: E402
 FOUR = {"r40": {"request": 0.4}, "r30": {"request": 0.3}, "r20": {"request": 0.2},
         "r10": {"request": 0.1}}
 HELD = {"l30": {"limit": 0.3}, "free": {}}
+SERVED = {"service": {}, "j20": {"request": 0.2, "limit": 0.5}}  # the first is latency-critical
 # Row -> programs, those of them that are at work, and what each is to get: at least, at most.
 ROWS = {
     "busy": (FOUR, FOUR, {"r40": (0.4, 1), "r30": (0.3, 1), "r20": (0.2, 1), "r10": (0.1, 1)}),
     "one idle": (FOUR, ("r30", "r20", "r10"), {"r30": (0.3, 1), "r20": (0.2, 1), "r10": (0.1, 1)}),
     "limit, alone": (HELD, ("l30",), {"l30": (0, 0.3)}),
     "limit, beside": (HELD, HELD, {"l30": (0, 0.3), "free": (0.65, 1)}),
+    "below a service": (SERVED, SERVED, {"j20": (0.2, 0.5)}),
+    "the service idle": (SERVED, ("j20",), {"j20": (0, 0.5)}),
 }
 BLOCKS = 528  # four waves of an H200
 LEAD_S = 0.5
@@ -80,7 +84,8 @@ class Parts(Setting):
                 "part": round((last[job.name][0] - first[job.name][0]) / 1e6 / (ended - begun), 4),
                 "of_a_second": [round(part, 3) for part in (min(each), max(each))],
                 "told": last[job.name][1],
-                "per_s": round(len(answers[job.name]["us"]) / answers[job.name]["span_s"], 2)}
+                "per_s": round(len(answers[job.name]["us"]) /
+                               (answers[job.name]["span_s"] or seconds), 2)}
         return found
 
     def had(self):
@@ -94,6 +99,7 @@ class Parts(Setting):
 
     def start(self, name):
         command = [self.options.dist / "bin/heddle", "run", "--quiet", "--label", name,
+                   "--class", "latency" if name == "service" else "batch",
                    *["--sim"] * self.options.sim, "--",
                    self.options.dist / "libexec/heddle/heddle-synthetic", "--kernels", 20,
                    "--kernel-us", f"{self.options.kernel_us}:0", "--blocks", BLOCKS, "--seed", 1]
@@ -125,7 +131,7 @@ def main():
     result = session.origin(options, "compute") | {"modes": {}, "wrong": {}}
     for mode, mps in (("timeslice", False), ("mps", True)):
         rows = {}
-        for programs in (FOUR, HELD):
+        for programs in (FOUR, HELD, SERVED):
             names = [name for name, row in ROWS.items() if row[0] is programs]
             with tempfile.TemporaryDirectory(prefix="hc-", ignore_cleanup_errors=True) as folder:
                 rows |= Parts(options, Path(folder), mps, programs).measure(names)
