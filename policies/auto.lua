@@ -50,6 +50,9 @@ for q = 0, 9 do
                worked_us = 0, seen = false }  -- at the last pause; whether they worked since then
 end
 
+-- What is requested beside those above is not stopped for them.
+local function stop_of(c, p) return c.request > 0 and "never" or p.stop end
+
 local function takes_turns(c)
   if c.request == 0 and c.limit == 0 then return nil end
   parts[c.priority][c.id] = true
@@ -81,7 +84,7 @@ local function measure(s, g, k, at_us, p)
     promise.follow_pauses(s, count, pauses_us - s.pauses_us, roots - s.roots, alone)
     -- What can be stopped is, while those above work. That costs the first run after a pause its
     -- time, whatever went: who was promised nothing by a rule bears it.
-    local stop = above.stops(k, p.stop) and above.STOP_US * count / alone or 0
+    local stop = above.stops(k, stop_of(k.client, p)) and above.STOP_US * count / alone or 0
     local allowed, promised, tail = promise.allowed(
       g, q, alone / count, s, max(p.slowdown_pct / 100, stop), STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
@@ -128,7 +131,7 @@ return policy {
       return queue.insert("be", k, k.priority)
     end,
     client_init = function(c, p)
-      c:stop(p.stop)
+      c:stop(stop_of(c, p))
       turns.meet(c)
       return takes_turns(c)
     end,
@@ -151,6 +154,7 @@ return policy {
       end
       if not k then return IDLE, "empty" end
       local q, us, most, s = k.priority, k.predicted_us, p.quantum_us, state[k.priority]
+      local when = stop_of(k.client, p)
       local inflight = max(g.inflight_us, k.client.inflight_us)  -- in long pauses the first is 0
       local at_us = now_us()
       measure(s, g, k, at_us, p)
@@ -165,7 +169,7 @@ return policy {
       end
       -- What stands asks for nothing: a pause is another one also where nobody saw them work.
       local worked_us = at_us - idle_us
-      if not (busy or s.seen) and worked_us > s.worked_us + 1 and above.stops(k, p.stop) then
+      if not (busy or s.seen) and worked_us > s.worked_us + 1 and above.stops(k, when) then
         s.takes = ways.takes_pause(s.ways)
       end
       s.seen = busy
@@ -188,7 +192,7 @@ return policy {
       local sm
       if where == FEW then sm, inflight = min(p.few_sm, math.floor(g.sm_total / 2)), g.fenced_us end
       above.keep_to(k.client, sm or 0)
-      if inflight > 0 and inflight + us > most and not above.stops_with(k, p.stop, inflight) then
+      if inflight > 0 and inflight + us > most and not above.stops_with(k, when, inflight) then
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)

@@ -50,7 +50,8 @@ for _, mps in ipairs { true, false } do
         test("a request is had beside a service, and its limit is not passed" .. how, function(t)
           local s = t.sim { policy = "auto.lua", mps = mps }
           s:client { name = "service", priority = 0, gates = gates }
-          s:client { name = "job", priority = 9, request = 0.2, limit = 0.5, gates = gates }
+          s:client { name = "job", priority = 9, request = 0.2, limit = 0.5, gates = gates,
+                     stops = not mps }
           s:loop { client = "service", us = 1000, launches = 1, blocks = 264, threads = 1024 }
           s:loop { client = "job", us = us, launches = 20, blocks = 264, threads = 1024 }
           s:run(US)
