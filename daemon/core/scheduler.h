@@ -10,6 +10,7 @@
 // policy did not place. Nothing waits beyond the starvation bound, whatever a policy says.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -108,10 +109,10 @@ struct ClientStatus {
   PromiseStatus promise, promise_p99;
   Ceiling::Statuses ceilings;
 
-  // It waits, and over ten seconds got less of the GPU than its rule requests; more than its limit.
-  // Two points are noise.
+  // It waits, and got less of the GPU than its rule requests, over ten seconds and over one: who
+  // comes back had nothing before. It got more than its limit. Two points are noise.
   bool short_of_request() const {
-    return view.active && view.queued > 0 && got[1] < view.request - 0.02;
+    return view.active && view.queued > 0 && std::max(got[0], got[1]) < view.request - 0.02;
   }
   bool over_limit() const { return view.limit > 0 && got[1] > view.limit + 0.02; }
 };

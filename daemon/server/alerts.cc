@@ -38,10 +38,14 @@ void Alerts::check_compute(const core::Scheduler& scheduler, const std::string& 
   core::TimeNs& told = told_compute_[scheduler.config().device];
   if (now - told < Untold::kTellNs) return;
   told = now;
+  std::set<core::ClientId> are_short;
+  const std::set<core::ClientId>& were = short_[scheduler.config().device];
   for (const core::ClientStatus& status : scheduler.view().clients(now)) {
     const Client* client = roster_.find(status.view.id);
     const bool less = status.short_of_request();
-    if (client == nullptr || !(less || status.over_limit())) continue;
+    if (less) are_short.insert(status.view.id);
+    const bool again = less && were.contains(status.view.id);
+    if (client == nullptr || !(again || status.over_limit())) continue;
     const Identity& who = client->identity();
     log_.warning({who.uid, who.privileged}, less ? "compute_short" : "compute_over",
                  {{"client", who.id},
@@ -52,6 +56,7 @@ void Alerts::check_compute(const core::Scheduler& scheduler, const std::string& 
                   {less ? "request" : "limit", less ? status.view.request : status.view.limit},
                   {"got", status.got[1]}});
   }
+  short_[scheduler.config().device] = std::move(are_short);
 }
 
 void Alerts::check_stall(const core::Scheduler& scheduler, const std::string& policy) {

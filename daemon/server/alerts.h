@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,6 +67,7 @@ class Alerts {
   std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // of the mean, the tail
   Untold refused_, forced_;
   std::array<core::TimeNs, ipc::kDevices> told_compute_{};
+  std::array<std::set<core::ClientId>, ipc::kDevices> short_;  // of their request, at the last look
 };
 
 }  // namespace heddle::server

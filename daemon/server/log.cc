@@ -15,6 +15,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace heddle::server {
 namespace {
@@ -127,8 +128,10 @@ Log::~Log() {
   while (!sink.flushed && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+  if (sink.flushed) return;
   // A thread that cannot write outlives the log, until the process ends.
-  if (!sink.flushed) new auto(std::move(thread_));
+  static auto* const outlive = new std::vector<std::shared_ptr<spdlog::details::thread_pool>>();
+  outlive->push_back(std::move(thread_));
 }
 
 uint64_t Log::lost() const { return thread_->overrun_counter(); }
