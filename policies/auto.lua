@@ -147,11 +147,10 @@ return policy {
       local k, turn = queue.peek("be"), turns.head(TURNS)
       if turn and k and k.priority < turn.priority then turn = nil end
       if turn and above.top(g) >= turn.priority then return turns.go(g, turn, TURNS, true) end
-      if turn then
-        local verdict, head, _, _, why = turns.beside(turn, TURNS)
-        if verdict == RUN then return RUN, head, nil, nil, why end
-        k = turn
+      if turn and turns.beside(turn, TURNS) then
+        return RUN, turn, nil, nil, "by its request"
       end
+      k = turn or k
       if not k then return IDLE, "empty" end
       local q, us, most, s = k.priority, k.predicted_us, p.quantum_us, state[k.priority]
       local when = stop_of(k.client, p)
@@ -185,7 +184,7 @@ return policy {
       if where == NONE then return IDLE, step.why end
       if owed_us <= 0 then return IDLE, step.spent end
       if where == FITS then
-        k = queue.best_fit("be", g:gap_us(q) - g.switch_us - inflight)
+        k = queue.best_fit(turn and "waiting" or "be", g:gap_us(q) - g.switch_us - inflight)
         if not k then return IDLE, step.why end
         us = k.predicted_us
       end

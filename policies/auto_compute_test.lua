@@ -5,6 +5,9 @@ local POINTS = 0.02
 local US = 4000000
 
 local function part(s, name) return s:stats(name).gpu_us / US end
+local function busy(s, name, us)
+  s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
+end
 
 for _, mps in ipairs { true, false } do
   for _, gates in ipairs { true, false } do
@@ -16,7 +19,7 @@ for _, mps in ipairs { true, false } do
         for _, request in ipairs { 40, 30, 20, 10 } do
           local name = "r" .. request
           s:client { name = name, priority = 5, request = request / 100, gates = gates }
-          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
+          busy(s, name, us)
         end
         s:run(US)
         for _, request in ipairs { 40, 30, 20, 10 } do
@@ -29,9 +32,7 @@ for _, mps in ipairs { true, false } do
         s:client { name = "idle", priority = 5, request = 0.4, gates = gates }
         s:client { name = "held", priority = 5, request = 0.2, limit = 0.3, gates = gates }
         s:client { name = "rest", priority = 5, request = 0.1, gates = gates }
-        for _, name in ipairs { "held", "rest" } do
-          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
-        end
+        for _, name in ipairs { "held", "rest" } do busy(s, name, us) end
         s:run(US)
         t.near(part(s, "held"), 0.3, POINTS, "held")
         t.ok(part(s, "rest") > 0.6, "rest has what is left, not " .. part(s, "rest"))
@@ -40,7 +41,7 @@ for _, mps in ipairs { true, false } do
       test("alone it has its limit" .. how, function(t)
         local s = t.sim { policy = "auto.lua", mps = mps }
         s:client { name = "held", priority = 5, limit = 0.3, gates = gates }
-        s:loop { client = "held", us = us, launches = 20, blocks = 264, threads = 1024 }
+        busy(s, "held", us)
         s:run(US)
         t.near(part(s, "held"), 0.3, POINTS, "held")
       end)
@@ -53,7 +54,7 @@ for _, mps in ipairs { true, false } do
           s:client { name = "job", priority = 9, request = 0.2, limit = 0.5, gates = gates,
                      stops = not mps }
           s:loop { client = "service", us = 1000, launches = 1, blocks = 264, threads = 1024 }
-          s:loop { client = "job", us = us, launches = 20, blocks = 264, threads = 1024 }
+          busy(s, "job", us)
           s:run(US)
           local job = part(s, "job")
           t.ok(job > 0.2 - POINTS and job < 0.5 + POINTS, "the job has " .. job)
@@ -64,9 +65,7 @@ for _, mps in ipairs { true, false } do
         local s = t.sim { policy = "auto.lua", mps = mps }
         s:client { name = "half", priority = 5, request = 0.5, limit = 0.5, gates = gates }
         s:client { name = "other", priority = 5, gates = gates }
-        for _, name in ipairs { "half", "other" } do
-          s:loop { client = name, us = us, launches = 20, blocks = 264, threads = 1024 }
-        end
+        for _, name in ipairs { "half", "other" } do busy(s, name, us) end
         s:run(US)
         t.near(part(s, "half"), 0.5, POINTS, "half")
         t.ok(part(s, "other") > 0.44, "the other has " .. part(s, "other"))
@@ -79,7 +78,7 @@ for _, gates in ipairs { true, false } do
   test("who was alone is held for a service that comes, gates=" .. tostring(gates), function(t)
     local s = t.sim { policy = "auto.lua", mps = true }
     s:client { name = "job", priority = 5, request = 0.1, gates = gates }
-    s:loop { client = "job", us = 500, launches = 20, blocks = 264, threads = 1024 }
+    busy(s, "job", 500)
     s:run(500000)
     s:client { name = "service", priority = 0, gates = gates }
     s:loop { client = "service", us = 1000, launches = 1, blocks = 264, threads = 1024 }

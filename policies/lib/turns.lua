@@ -173,15 +173,11 @@ local function go(g, k, p, open)
   return RUN, k
 end
 
--- Beside others who work above: what its rule requests for it. Nil: it has that.
+-- Whether the head goes beside others who work above: its client has less than its rule requests.
 local function beside(k, p)
   local c = k.client
-  if c.request == 0 or left(requested, c, c.request) <= 0 then return nil end
-  if c.inflight_us > 0 and c.inflight_us + k.predicted_us > p.depth_us then
-    return IDLE, "enough in flight"
-  end
-  if c.held == "device" then c:lease(p.depth_us) end  -- what does not pass by then waits again
-  return RUN, k, nil, nil, "by its request"
+  if c.request == 0 or left(requested, c, c.request) <= 0 then return false end
+  return c.inflight_us == 0 or c.inflight_us + k.predicted_us <= p.depth_us
 end
 
 return { meet = meet, forget = forget, enqueue = enqueue, head = head, go = go, beside = beside }
