@@ -1,7 +1,7 @@
 // Stops: how the daemon has a client's kernels stand that run, and for how long it has the GPU at a
 // time. The client's shim does both with the driver's own objects (shim/stop/); time-sliced only.
 //
-//   daemon  DeviceTerms::stop         what it wants: channels off or on, and a time slice
+//   daemon  DeviceTerms::stop          what it wants: channels off or on, and a time slice
 //   daemon  ControlMemory::stop_order  moves behind each change of such a word; a futex
 //   shim    ThreadBlock::stop_able     whether it can, or why not; of the device with that number
 //   shim    ThreadBlock::stop_done     the newest stop_order that it carried out there

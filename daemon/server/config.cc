@@ -215,7 +215,7 @@ bool read_limits(Section& s, core::SlowdownMax& slowdown, core::ChannelMax& chan
 }
 
 // "25%": 0.25.
-std::optional<float> read_percent(const toml::node_view<const toml::node>& node) {
+std::optional<float> read_percent(const toml::node& node) {
   const std::string text = node.value<std::string>().value_or("");
   char* end = nullptr;
   const double percent = strtod(text.c_str(), &end);
@@ -229,7 +229,7 @@ void read_compute(Section& s, core::Compute& compute) {
   bool good = node->is_table();
   if (good) {
     for (const auto& [key, value] : *node->as_table()) {
-      const auto part = read_percent(toml::node_view(value));
+      const auto part = read_percent(value);
       good &= part.has_value() && (key == "request" || key == "limit");
       if (part) (key == "request" ? compute.request : compute.limit) = *part;
     }

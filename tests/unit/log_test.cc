@@ -13,47 +13,51 @@
 namespace heddle::server {
 namespace {
 
-TEST(Log, LosesWhatFindsNoRoomAndHoldsUpNobody) {
-  int pipes[2];
-  ASSERT_EQ(pipe(pipes), 0);
-  fcntl(pipes[1], F_SETFL, O_NONBLOCK);
-  while (write(pipes[1], "full", 4) > 0) {
+// Standard error is a full pipe, whose reader is `read_end`.
+class FullError {
+ public:
+  FullError() {
+    EXPECT_EQ(pipe(pipes_), 0);
+    fcntl(pipes_[1], F_SETFL, O_NONBLOCK);
+    while (write(pipes_[1], "full", 4) > 0) {
+    }
+    fcntl(pipes_[1], F_SETFL, 0);
+    dup2(pipes_[1], STDERR_FILENO);
   }
-  fcntl(pipes[1], F_SETFL, 0);
-  const int before = dup(STDERR_FILENO);
-  dup2(pipes[1], STDERR_FILENO);
+  // Whoever still writes fails, and his thread ends no sooner than the test.
+  ~FullError() {
+    dup2(before_, STDERR_FILENO);
+    for (const int fd : {before_, pipes_[0], pipes_[1]}) close(fd);
+  }
+  int read_end() const { return pipes_[0]; }
+
+ private:
+  const int before_ = dup(STDERR_FILENO);
+  int pipes_[2];
+};
+
+TEST(Log, LosesWhatFindsNoRoomAndHoldsUpNobody) {
+  FullError error;
   std::string text;
   {
     Log log(LogLevel::kInfo);
     for (size_t i = 0; i < 2 * Log::kLines; ++i) log.info("line", {{"number", i}});
     EXPECT_GE(log.lost(), Log::kLines - 2);
     log.info("last");
-    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    fcntl(error.read_end(), F_SETFL, O_NONBLOCK);
     char read_now[1 << 16];
     while (text.find("event=last\n") == std::string::npos) {
-      const ssize_t size = read(pipes[0], read_now, sizeof read_now);
+      const ssize_t size = read(error.read_end(), read_now, sizeof read_now);
       if (size > 0) text.append(read_now, static_cast<size_t>(size));
     }
   }
   EXPECT_NE(text.find("event=log_lines_lost"), std::string::npos);
   EXPECT_NE(text.find("number=" + std::to_string(2 * Log::kLines - 1)), std::string::npos);
-  dup2(before, STDERR_FILENO);
-  for (const int fd : {before, pipes[0], pipes[1]}) close(fd);
 }
 
 TEST(Log, EndsThoughNobodyReadsIt) {
-  int pipes[2];
-  ASSERT_EQ(pipe(pipes), 0);
-  fcntl(pipes[1], F_SETFL, O_NONBLOCK);
-  while (write(pipes[1], "full", 4) > 0) {
-  }
-  fcntl(pipes[1], F_SETFL, 0);
-  const int before = dup(STDERR_FILENO);
-  dup2(pipes[1], STDERR_FILENO);
+  FullError error;
   Log(LogLevel::kInfo).info("never read");
-  dup2(before, STDERR_FILENO);
-  close(before);
-  close(pipes[0]);  // whoever writes fails, and its thread ends no sooner than the test
 }
 
 // What a daemon writes to standard error; `stream` tells the inode that the journal is said to
