@@ -14,7 +14,7 @@ local above, promise, ways = import "lib/above", import "lib/promise", import "l
 local turns = import "lib/turns"
 
 local min, max, huge = math.min, math.max, math.huge
-local NONE, ALL, FEW, FITS = 0, 1, 2, 3
+local NONE, FEW, ALL, FITS = 0, 1, 2, 3
 -- On which SMs best effort goes while those above work, and while they pause; from the freest.
 local STEPS = {
   { busy = ALL, pause = ALL, why = "step 1: launch priorities alone" },
@@ -23,6 +23,8 @@ local STEPS = {
   { busy = NONE, pause = ALL, why = "step 4: pauses" },
   { busy = NONE, pause = FITS, why = "step 5: pauses that are predicted to hold it" },
 }
+-- Whether `a` lets nothing go that `b` holds.
+local function within(a, b) return a.busy <= b.busy and (a.pause == b.pause or b.pause == ALL) end
 local PAUSES = 4          -- as the built-in does: in force until another way is clearly better
 for _, step in ipairs(STEPS) do
   step.spent, step.early = step.why .. "; not in this one", step.why .. "; this one just began"
@@ -79,7 +81,9 @@ local function measure(s, g, k, at_us, p)
   if not ways.due(s.ways, alone, count, lost_us) then return end
   local idle_us, work_us, all_us = g:idle_us(q), work_of(g, q), at_us - s.at_us
   if s.at_us == 0 then s.first_us = at_us end
-  if alone > 0 and s.at_us > 0 then
+  if s.moved then
+    s.moved = false
+  elseif alone > 0 and s.at_us > 0 then
     promise.follow_load(s, idle_us - s.idle_us, all_us, at_us)
     promise.follow_pauses(s, count, pauses_us - s.pauses_us, roots - s.roots, alone)
     -- What can be stopped is, while those above work. That costs the first run after a pause its
@@ -88,7 +92,7 @@ local function measure(s, g, k, at_us, p)
     local allowed, promised, tail = promise.allowed(
       g, q, alone / count, s, max(p.slowdown_pct / 100, stop), STEPS[s.ways.at].busy == NONE)
     local slow, slow_of = g:slower_runs(q, s.slower)
-    local sets, was = g.mode == "mps" and p.few_sm > 0, s.ways.best
+    local sets, at, was = g.mode == "mps" and p.few_sm > 0, s.ways.at, s.ways.best
     local device = k.client.held == "device"  -- it is on all SMs in pauses only if it always is
     ways.correct(s.ways, lost_us / alone / allowed, (slow - s.slow) / slow_part,
                  slow_of - s.slow_of, max(0, work_us - s.work_us) / all_us,
@@ -96,7 +100,10 @@ local function measure(s, g, k, at_us, p)
                    local step = STEPS[i]
                    local on_sets = sets and not (device and step.pause == ALL)
                    return (on_sets or not step.sets) and (stop == 0 or step.busy == NONE)
+                     and not (ways.unbound(s.ways) and within(step, STEPS[s.ways.best]))
                  end)
+    -- What is held on the device is still on the SMs that it was posted to.
+    s.moved = device and STEPS[s.ways.at].busy ~= STEPS[at].busy
     s.ways.bounds_slow = p.p99_pct > 0 or tail
     s.slower = p.p99_pct > 0 and 1 + p.p99_pct / 100 or tail and huge or 1 + tail_times * promised
     local best = s.ways.best
@@ -140,7 +147,7 @@ return policy {
     client_exit = function(c)
       turns.forget(c)
       for q = 0, 9 do parts[q][c.id] = nil end
-      for q = c.priority + 1, 9 do state[q].takes = true end
+      for q = c.priority + 1, 9 do state[q].takes, state[q].last_run_us = true, -huge end
     end,
 
     dispatch = function(g, p)
@@ -178,7 +185,7 @@ return policy {
       local early_us = s.pause_us + settle_us - idle_us
       if g:gap_us(q) == huge and idle_us - s.pause_us >= long_us then
         where, owed_us = ALL, huge
-      elseif step.busy == NONE and where == ALL and early_us > 0 then
+      elseif step.busy == NONE and early_us > 0 and not busy then
         return IDLE, early_us, step.early
       end
       if where == NONE then return IDLE, step.why end

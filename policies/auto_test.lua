@@ -260,6 +260,20 @@ test("beside runs that never end best effort keeps to pauses", function(t)
   end
 end)
 
+test("as soon as nobody sees runs end any more best effort keeps to pauses, and has all", function(t)
+  local s = t.sim { policy = "auto.lua", mps = true }
+  s:client { name = "lc", priority = 0 }
+  s:client { name = "be", priority = 9 }
+  s:loop { client = "lc", us = 200, launches = 10, gap_us = 20, blocks = 264, count = 1500 }
+  for i = 200, 499 do s:launch { client = "lc", us = 10000, blocks = 132, at = 20000 * i } end
+  s:loop { client = "be", us = 1000, blocks = 264, at = 100 }
+  s:run(8000000)
+  local before = s:stats("be").launches
+  s:run(1000000)
+  local launches = s:stats("be").launches - before
+  t.ok(launches > 250, "best effort " .. launches)
+end)
+
 test("the most important of those that wait goes first", function(t)
   local s = t.sim { policy = "auto.lua" }
   for _, q in ipairs { 0, 7, 5 } do s:client { name = "q" .. q, priority = q } end
@@ -291,16 +305,18 @@ test("a verdict says which step is in force", function(t)
   s:at(150):expect { running = "lc", waiting = "be", verdict = IDLE, reason = "step 4: pauses" }
 end)
 
-test("who left has no pause that best effort waits for", function(t)
-  local s = t.sim { policy = "auto.lua", mps = true }
-  s:client { name = "lc", priority = 0 }
-  s:client { name = "be", priority = 9, gates = true }
-  s:loop { client = "lc", us = 3000, blocks = 264, gap_us = 12000 }
-  s:loop { client = "be", us = 10000, blocks = 264, launches = 50 }
-  s:run(12000000)
-  s:remove("lc")
-  local before = s:stats("be").launches
-  s:run(100000)
-  local launches = s:stats("be").launches - before
-  t.ok(launches > 6, "launches in 0.1 s: " .. launches)
-end)
+for gap_us, step in pairs { [12000] = "pauses", [100] = "a part of the time" } do
+  test("who left has no pause that best effort waits for, with " .. step, function(t)
+    local s = t.sim { policy = "auto.lua", mps = true }
+    s:client { name = "lc", priority = 0 }
+    s:client { name = "be", priority = 9, gates = true }
+    s:loop { client = "lc", us = 3000, blocks = 264, gap_us = gap_us }
+    s:loop { client = "be", us = 10000, blocks = 264, launches = 50 }
+    s:run(12000000)
+    s:remove("lc")
+    local before = s:stats("be").launches
+    s:run(100000)
+    local launches = s:stats("be").launches - before
+    t.ok(launches > 6, "launches in 0.1 s: " .. launches)
+  end)
+end

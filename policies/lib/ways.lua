@@ -4,14 +4,15 @@
 -- part of the time. Of their pauses it has that part, each of them whole: however long it is at
 -- work in one, they wait for what is in flight at its end, and find the caches full of its data.
 -- What a way costs those above is measured, and corrects its rate until it costs what was promised
--- or less. The first choice is in force. Each other way is tried against what is in force until it
--- is clearly better, which takes many measurements, or is not, which takes few. A way that was no
--- better is tried again, the more seldom the less that helped.
+-- or less. The first choice is in force, at a rate of 1. Each other way is tried against what is in
+-- force until it is clearly better, which takes many measurements, or is not, which takes few. That
+-- costs best effort something, so the first trials are the further apart the less a way can add. A
+-- way that was no better is tried again, the more seldom the less that helped.
 local min, max = math.min, math.max
 local correct_us = 40000     -- of those above, alone: shorter is noise, longer is late
 local correct_runs = 16      -- likewise
 local few_runs, long_us = 2, 400000  -- enough instead, where runs are long
-local begins_part = 1 / 2    -- of both, while a way begins
+local begins_part = 1 / 4    -- of both, while a way begins
 local lost_us = 20000        -- those above lost so much: no need to see more
 local rate_first = 1 / 8     -- a way begins so, and doubles
 local begins_most = 3        -- while it costs less than so many promises: less is noise
@@ -21,7 +22,9 @@ local average_of = 10        -- corrections: fewer would be noise
 local over_most = 1.2        -- of the promise: as much is left alone, for it may be noise
 local tried = 3              -- corrections of a way, and it is compared
 local much_worse = 1 / 2     -- of what the best is worth: below that one correction is enough
+local got_most = 0.95        -- of the GPU's time: more is taken for so much, and is not all
 local sure = 8               -- and it takes the place of another
+local between = 24           -- first trials are so many corrections apart where half is to be won
 local try_every = 128        -- corrections of the best way, and then another is tried: p99 shows it
 local try_every_most = 2048  -- twice as many after each, until another way is in force
 local slow_most = 2          -- times as many slow runs as there may be: fewer are noise
@@ -42,6 +45,7 @@ local function new(count, first)
     s.ways[i] = { rate = rate_first, turns = 0, of = 0, begins = true, got = 0, over = 0, slow = 0,
                   left = 0 }
   end
+  s.ways[first].rate = 1
   return s
 end
 
@@ -82,8 +86,9 @@ local function choose(s, usable)
   if better and s.ways[s.best].turns < sure then return go(s, s.best) end
   if better then s.best, s.try_after = s.at, try_every end
   local at = next_to_try(s, usable)
-  if s.ways[at].begins then return go(s, at) end  -- at first each once
   if s.at ~= s.best then return go(s, s.best) end
+  local got = min(s.ways[s.best].got, got_most)
+  if s.ways[at].begins and s.turns >= between * got / (1 - got) then return go(s, at) end
   for i = 1, #s.ways do
     if usable(i) and worth(s, i) > worth(s, s.at) * clearly then return go(s, i) end
   end
@@ -152,5 +157,11 @@ local function due(s, alone_us, runs, over_us)
   return alone_us >= correct_us * part and enough or over_us >= lost_us
 end
 
+-- Whether the best way keeps the promise at a rate of 1. Then a way that lets less go gives less.
+local function unbound(s)
+  local best = s.ways[s.best]
+  return best.rate == 1 and best.of > 0 and (s.best == s.first or best.slow < slow_most)
+end
+
 return { new = new, correct = correct, owed = owed, takes_pause = takes_pause, charge = charge,
-         due = due }
+         due = due, unbound = unbound }
