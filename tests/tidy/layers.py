@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The dependency rule: which folder may include what.
+"""The dependency rule: which folder may include what, also as daemon/README.md has it.
 
 Dependencies point one way. A folder that is not named here falls under its nearest named parent.
 """
@@ -91,8 +91,26 @@ def problem_with(path, included, quoted):
     return None
 
 
+def documented(text):
+    """{folder: its cell of the column "may include"} of the README's table."""
+    rows = re.findall(r"^\| `([\w.]+?)/?` \|.*\| ([^|]*) \|$", text, re.M)
+    return {"daemon" if name == "main.cc" else f"daemon/{name}": cell for name, cell in rows}
+
+
+def problems_of_readme():
+    cells = documented((tree.ROOT / "daemon/README.md").read_text())
+    for folder, allowed in PROJECT.items():
+        if folder.split("/")[0] != "daemon":
+            continue
+        names = [name.removeprefix("daemon/") for name in allowed]
+        names = [f"`{name}`" if name.endswith(".h") else f"`{name}/`" for name in names]
+        cell = ", ".join(names) or "–"
+        if cells.get(folder) != cell:
+            yield f"daemon/README.md: {folder} may include {cell}"
+
+
 def main():
-    problems = []
+    problems = [*problems_of_readme()]
     for path in tree.files(".h", ".cc", ".cu", ".inc"):
         for number, line in enumerate((tree.ROOT / path).read_text().splitlines(), 1):
             if PLAIN_GETENV.search(line) and folder_of(str(path), PROJECT) in ("ipc", "shim"):
