@@ -212,6 +212,32 @@ TEST_F(CoreStopsTest, HowLongItTakesIsGuessedWhereItWasNeverLeftAlone) {
   EXPECT_NEAR(core_->view().outlook(kBatch, now_, 1).duration_us, 27'000, 2'000);
 }
 
+TEST_F(CoreStopsTest, WhatWaitsBehindAKernelThatStandsDoesNotStand) {
+  begin(kLongUs);
+  kernel(kBatch, 1, 55);
+  Event asked = launch(EventKind::kAsked, kBatch, Admission::kAsk);
+  step(asked);
+  asked = launch(EventKind::kPosted, kBatch, Admission::kLease);
+  asked.launch.kernel = 1;
+  step(asked);
+  now_ += 5 * kMs;
+  step(launch(EventKind::kPosted, kService, Admission::kLease));
+  pass(2 * kMs);
+  say(kBatch, ipc::kStopYes, true, 600);
+  for (int i = 0; i < 30; ++i) pass(kMs);
+  service_done();
+  pass(3 * kMs);
+  ASSERT_FALSE(off());
+  say(kBatch, ipc::kStopYes, false, 600);
+  Event e(EventKind::kCompleted, now_ += 15 * kMs, kBatch);
+  e.done = {stream_seq_[kBatch] - 1, 55'000, 0, Evidence::kMarker};
+  step(e);
+  e.at = now_ += 9 * kMs;
+  e.done = {stream_seq_[kBatch], 9'000, 0, Evidence::kMarker};
+  step(e);
+  EXPECT_NEAR(core_->view().outlook(kBatch, now_, 1).duration_us, 9'000, 900);
+}
+
 TEST_F(CoreStopsTest, ItIsBusyWhileItStandsAndNothingIsLearnedOfIt) {
   begin(kLongUs);
   meet(kMs);

@@ -38,9 +38,9 @@ double Outstanding::until_stopped_us() const {
 }
 
 void Outstanding::all_stopped(double stood_us) {
-  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) {
-    nodes_[n].work.stopped = true;
-    nodes_[n].work.stood_us += stood_us;
+  for (uint32_t n = head_; n != kNone; n = nodes_[n].next) nodes_[n].work.stopped = true;
+  for (const Stream& s : streams_) {
+    if (s.head != kNone) nodes_[s.head].work.stood_us += stood_us;
   }
 }
 

@@ -86,7 +86,8 @@ class Outstanding {
   bool any_on_all() const { return launches_ > on_sets_; }
   double longest_hold_us() const;  // of those on all SMs
   double until_stopped_us() const;
-  void all_stopped(double stood_us);  // Work::stopped, for so much longer
+  // Work::stopped. The oldest of each stream stood for so much longer: the others had not begun.
+  void all_stopped(double stood_us);
 
   // Adds; returns true and the oldest in `dropped` if it had to make room.
   bool add(const Work& work, Work& dropped);
