@@ -202,7 +202,7 @@ return policy {
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)
-      return owed_us < huge and RUN or OPEN, k, sm, step.busy ~= NONE and 0 or nil, step.why
+      return (owed_us < huge or k.client.limit > 0) and RUN or OPEN, k, sm, step.busy ~= NONE and 0 or nil, step.why
     end,
   },
 }

@@ -59,6 +59,21 @@ for _, mps in ipairs { true, false } do
           local job = part(s, "job")
           t.ok(job > 0.2 - POINTS and job < 0.5 + POINTS, "the job has " .. job)
         end)
+
+        test("a limit is kept once a service pauses, and stays away" .. how, function(t)
+          local s = t.sim { policy = "auto.lua", mps = mps }
+          s:client { name = "service", priority = 0, gates = gates }
+          s:client { name = "job", priority = 9, limit = 0.5, gates = gates, stops = not mps }
+          s:loop { client = "service", us = 1000, gap_us = 4000, blocks = 264, count = 300 }
+          busy(s, "job", us)
+          s:run(500000)                   -- how long a kernel takes is known now
+          local known_us = s:stats("job").gpu_us
+          s:run(1000000)
+          local beside_us = s:stats("job").gpu_us
+          t.below((beside_us - known_us) / 1000000, 0.5 + POINTS, "the job beside the service")
+          s:run(US)
+          t.below(part(s, "job") - beside_us / US, 0.5 + POINTS, "the job alone")
+        end)
       end
 
       test("an equal without a request has what is left" .. how, function(t)

@@ -32,7 +32,7 @@ ROWS = {
     "the service idle": (SERVED, ("j20",), {"j20": (0, 0.5)}),
 }
 BLOCKS = 528  # four waves of an H200
-LEAD_S = 0.5
+LEAD_S = 2  # slices and gates settle
 POINTS = 0.02
 
 
