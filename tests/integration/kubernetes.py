@@ -141,6 +141,24 @@ def allocates_a_thousand_times(host):
     host.kubelet.stop()
 
 
+def gives_a_label_with_its_slots(host):
+    host.kubelet.start()
+    with host.plugin("--label", "quarter=4"):
+        resource = "heddle.io/quarter"
+        host.wait_for(healthy(*GPUS), resource)
+        plugin = host.kubelet.plugins[resource]
+        assert len(plugin.health) == 4 * len(GPUS)
+        answer = allocate(plugin, f"{GPUS[0]}-3")
+        assert dict(answer.envs) == {"HEDDLE_LABEL": "quarter"}
+        assert [device.name for device in answer.cdi_devices] == [
+            f"nvidia.com/gpu={GPUS[0]}", "heddle/client=batch"]
+    host.kubelet.stop()
+    for wrong in ("batch=1", "Quarter=1", "quarter", "quarter=some"):
+        said = subprocess.run(["/usr/bin/python3", PLUGIN, "--label", wrong], timeout=10, text=True,
+                              capture_output=True)
+        assert said.returncode == 2 and "--label" in said.stderr, said
+
+
 def names_gpus_for_nvidias_runtime_where_they_have_no_cdi_devices(host):
     host.kubelet.start()
     with host.plugin("--gpu-kind", ""):
@@ -232,6 +250,7 @@ def says_what_to_install_without_grpc(host):
 
 for check in (registers_a_resource_for_each_class, registers_again_when_the_kubelet_restarts,
               registers_once_a_kubelet_takes_it, allocates_a_thousand_times,
+              gives_a_label_with_its_slots,
               names_gpus_for_nvidias_runtime_where_they_have_no_cdi_devices,
               prefers_gpus_with_most_slots_left, tells_what_a_pod_would_miss,
               waits_for_heddled_where_it_was_told_to, many_watches_leave_threads_for_other_calls,
