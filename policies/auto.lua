@@ -202,7 +202,8 @@ return policy {
         return IDLE, "enough in flight"
       end
       ways.charge(s.ways, us)
-      return (owed_us < huge or k.client.limit > 0) and RUN or OPEN, k, sm, step.busy ~= NONE and 0 or nil, step.why
+      local verdict = (owed_us < huge or k.client.limit > 0) and RUN or OPEN
+      return verdict, k, sm, step.busy ~= NONE and 0 or nil, step.why
     end,
   },
 }

@@ -260,7 +260,7 @@ test("beside runs that never end best effort keeps to pauses", function(t)
   end
 end)
 
-test("as soon as nobody sees runs end any more best effort keeps to pauses, and has all", function(t)
+test("once nobody sees runs end any more best effort has all pauses, and whole", function(t)
   local s = t.sim { policy = "auto.lua", mps = true }
   s:client { name = "lc", priority = 0 }
   s:client { name = "be", priority = 9 }
