@@ -37,7 +37,7 @@ local long_us = 400000    -- best effort that is limited waits in so long of a p
                           -- taken for a stall
 
 -- Clients whose rule requests or limits a part of the GPU's time, and their equals, take turns.
-local TURNS = { turn_us = 1000, depth_us = 1000, saved_us = 10000, wait_us = 300 }  -- of a percent
+local TURNS = { turn_us = 1000, depth_us = 1000, saved_us = 1000, wait_us = 300 }  -- of a percent
 local parts = {}          -- by priority: the clients with such a rule
 for q = 0, 9 do parts[q] = {} end
 
@@ -142,7 +142,10 @@ return policy {
       turns.meet(c)
       return takes_turns(c)
     end,
-    client_active = takes_turns,
+    client_active = function(c)
+      turns.comes(c)
+      return takes_turns(c)
+    end,
     client_idle = takes_turns,
     client_exit = function(c)
       turns.forget(c)

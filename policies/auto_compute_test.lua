@@ -38,6 +38,28 @@ for _, mps in ipairs { true, false } do
         t.ok(part(s, "rest") > 0.6, "rest has what is left, not " .. part(s, "rest"))
       end)
 
+      test("who bursts has what it requests at once, and takes nobody's" .. how, function(t)
+        local s = t.sim { policy = "auto.lua", mps = mps }
+        for _, request in ipairs { 40, 30, 20, 10 } do
+          local name = "r" .. request
+          s:client { name = name, priority = 5, request = request / 100, gates = gates }
+          if request < 40 then busy(s, name, us) end
+        end
+        s:run(US)
+        local before = {}
+        for _, request in ipairs { 30, 20, 10 } do
+          before[request] = s:stats("r" .. request).gpu_us
+        end
+        busy(s, "r40", us)
+        s:run(1000000)
+        local points = POINTS + 2 * us / 1000000  -- two kernels
+        t.below(0.4 - points, s:stats("r40").gpu_us / 1000000, "r40")
+        for _, request in ipairs { 30, 20, 10 } do
+          local part = (s:stats("r" .. request).gpu_us - before[request]) / 1000000
+          t.below(request / 100 - points, part, "r" .. request)
+        end
+      end)
+
       test("alone it has its limit" .. how, function(t)
         local s = t.sim { policy = "auto.lua", mps = mps }
         s:client { name = "held", priority = 5, limit = 0.3, gates = gates }

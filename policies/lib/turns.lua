@@ -35,6 +35,10 @@ end
 local function set_account(c, us) base[c.id] = us - (c.gpu_us + c.inflight_us) / weight(c) end
 
 local function meet(c) set_account(c, served[c.priority]) end
+-- Who had nothing to do has saved nothing up.
+local function comes(c)
+  if account(c) < served[c.priority] then meet(c) end
+end
 local function forget(c)
   local id = c.id
   base[id], leftover[id], requested[id], limited[id], due_us[id] = nil, nil, nil, nil, nil
@@ -180,4 +184,5 @@ local function beside(k, p)
   return c.inflight_us == 0 or c.inflight_us + k.predicted_us <= p.depth_us
 end
 
-return { meet = meet, forget = forget, enqueue = enqueue, head = head, go = go, beside = beside }
+return { meet = meet, comes = comes, forget = forget, enqueue = enqueue, head = head, go = go,
+         beside = beside }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Do programs get what rules request of the GPU's time, and never more than their limits? Under
 `auto`, time-sliced and under MPS: four programs that are busy with 40, 30, 20 and 10 %; the same
-while the first asks for nothing; one with a limit, alone and beside another; and one with both
+while the first asks for nothing, and while it works for a third of the time, of which the parts
+are then; one with a limit, alone and beside another; and one with both
 below a service that never pauses, and while that is idle.
 
     compute.py --dist dist --out bench/results/compute.json      two minutes
@@ -22,10 +23,13 @@ FOUR = {"r40": {"request": 0.4}, "r30": {"request": 0.3}, "r20": {"request": 0.2
         "r10": {"request": 0.1}}
 HELD = {"l30": {"limit": 0.3}, "free": {}}
 SERVED = {"service": {}, "j20": {"request": 0.2, "limit": 0.5}}  # the first is latency-critical
-# Row -> programs, those of them that are at work, and what each is to get: at least, at most.
+# Row -> programs, those of them that are at work, and what each is to get: at least, at most. The
+# first of BURSTS is at work in the middle third.
+BURSTS = "one bursts"
 ROWS = {
     "busy": (FOUR, FOUR, {"r40": (0.4, 1), "r30": (0.3, 1), "r20": (0.2, 1), "r10": (0.1, 1)}),
     "one idle": (FOUR, ("r30", "r20", "r10"), {"r30": (0.3, 1), "r20": (0.2, 1), "r10": (0.1, 1)}),
+    BURSTS: (FOUR, FOUR, {"r40": (0.4, 1), "r30": (0.3, 1), "r20": (0.2, 1), "r10": (0.1, 1)}),
     "limit, alone": (HELD, ("l30",), {"l30": (0, 0.3)}),
     "limit, beside": (HELD, HELD, {"l30": (0, 0.3), "free": (0.65, 1)}),
     "below a service": (SERVED, SERVED, {"j20": (0.2, 0.5)}),
@@ -59,22 +63,28 @@ class Parts(Setting):
                 for job in jobs.values():
                     job.wait_ready()
                 for name in names:
-                    rows[name] = self.row([jobs[program] for program in ROWS[name][1]])
+                    rows[name] = self.row([jobs[program] for program in ROWS[name][1]],
+                                          bursts=name == BURSTS)
             finally:
                 for job in jobs.values():
                     job.stop()
         return rows
 
-    def row(self, jobs):
+    def row(self, jobs, bursts=False):
         seconds = self.options.block_s
         start = time.monotonic() + LEAD_S
-        for job in jobs:
+        third = seconds / 3 if bursts else 0
+        for job in jobs[bursts:]:
             job.send("go", start, seconds, LEAD_S, LEAD_S)
+        if bursts:
+            jobs[0].send("go", start + third, third, 0, 0)
         seen = []
         for second in range(int(seconds) + 1):
             time.sleep(max(0, start + second - time.monotonic()))
             seen.append((time.monotonic(), self.had()))
         answers = {job.name: job.answer() for job in jobs}
+        if bursts:  # whole seconds in which the first is at work
+            seen = [(at, had) for at, had in seen if third < at - start <= 2 * third]
         (begun, first), (ended, last) = seen[0], seen[-1]
         found = {}
         for job in jobs:
