@@ -1,5 +1,5 @@
-// A launch with a ticket: it stands at a gate on the GPU, and its thread goes on; or the thread
-// waits.
+// The two ways of a launch with a ticket. Its stream waits at a gate on the GPU, and the thread
+// goes on; or the thread itself waits.
 #include <algorithm>
 
 #include "ipc/slot.h"
@@ -15,23 +15,25 @@ namespace {
 
 using wire::Admission;
 
-// Another process may wait for what this one records.
+// The process shares events over IPC: another process may wait for an event that it records.
 constinit std::atomic<bool> events_shared{false};
 
-// A waiter asks about its own work at this pace, awake and asleep; without any it sleeps longer.
-// Measured on an H200: a thread that spins on the query is late by half a millisecond and
-// more one time in twenty; one that looks every 20 µs sees 99 of 100 within 26.
+// A waiting thread polls the process's events at this pace while it spins. It sleeps for kNapBusyNs
+// between polls while events are outstanding, and for kNapIdleNs otherwise.
+// Measured on an H200: a thread that spins on cuEventQuery is late by 0.5 ms or more one time in
+// twenty. A thread that polls every 20 µs sees 99 of 100 events within 26 µs.
 constexpr int64_t kPollNs = 20'000;
-// The first time sooner: what ran before it is often over, and its marker then is, too.
+// The first poll comes sooner: the work before the launch has often ended by then.
 constexpr int64_t kFirstPollNs = 4'000;
 constexpr int64_t kNapBusyNs = 60'000;
 constexpr int64_t kNapIdleNs = 2'000'000;
 constexpr int64_t kForeverNs = INT64_MAX / 2;
 
-// A wait of this share of the starvation bound was ended by it, be it by the daemon's clock.
+// A wait of at least this share of the starvation bound counts as starved. The daemon's own timer
+// may end the wait a little before the shim's does.
 constexpr double kStarvedShare = 0.9;
 
-// In the thread's ring, for a launch's record and a few more.
+// Whether the thread's ring has room for a launch's record and a few more.
 bool has_room(Inside& in) {
   constexpr uint32_t kMost = ipc::kRingRecords - 16;
   const uint32_t head = in.block().ring_head.load(std::memory_order_relaxed);
@@ -72,8 +74,9 @@ void await_release(Inside& in, int device) {
   }
 }
 
-// Where the driver has nothing to load first, and the stream can wait. Before a detour to an SM set
-// it waits in the application's stream.
+// A launch may stand at a gate if its stream can wait and its kernel has a prediction: such a
+// kernel ran before, so the driver has no code to load. A launch that makes a detour to an SM set
+// waits in the application's stream, not in the lane.
 bool Turn::may_stand_at_gate(const Launch& launch) {
   const GateBook& gates = *in_.session().gates;
   wanted_ = wanted(gates, stream_->device);
@@ -87,7 +90,8 @@ bool Turn::may_stand_at_gate(const Launch& launch) {
   return hint.predicted_us.load(std::memory_order_relaxed) > 0;
 }
 
-// Behind the gate of its thread's unit, or behind one of its own. False: its thread waits.
+// Puts the launch behind the gate of its thread's unit, or behind a new gate. False: the thread
+// must wait instead.
 bool Turn::stand_at_gate(const Launch& launch) {
   if (!may_stand_at_gate(launch)) return false;
   GateBook& gates = *in_.session().gates;
@@ -97,7 +101,7 @@ bool Turn::stand_at_gate(const Launch& launch) {
   Unit& unit = in_.thread().unit;
   begins_unit_ = !goes_on(gates, *stream_, unit, predicted_us_, at_ns_);
   if (begins_unit_) {
-    if (has_events(*stream_)) poll_stream(in_, *stream_);  // of launches that waited, or are timed
+    if (has_events(*stream_)) poll_stream(in_, *stream_);  // left by launches without a gate
     const uint32_t ticket = put_gate(gates, *stream_, ref_);
     if (ticket == 0) return drop_twin(launch), false;
     unit = {stream_, ticket, 0, at_ns_};
@@ -107,13 +111,14 @@ bool Turn::stand_at_gate(const Launch& launch) {
   return gated_ = true;
 }
 
-// Also for the ring: while gates stand open nothing else bounds it, and a launch that the daemon
-// does not hear of ends the gates.
+// A full ring makes the thread wait, too. While gates stand open nothing else bounds the ring, and
+// a launch whose record is dropped forces everything posted to be let go (post_gated).
 bool Turn::must_wait(const GateBook& gates) {
   return is_far_ahead(gates, stream_->device) || !has_room(in_);
 }
 
-// False: its thread waits. What was posted before goes then.
+// Naps until the launch may be posted. False: it cannot stand at a gate. After twice the
+// starvation bound this lets everything go that was posted before.
 bool Turn::await_room(GateBook& gates) {
   const int64_t until = now_ns() + 2 * starvation_ns(in_.control());  // the daemon's is sooner
   do {
@@ -132,9 +137,10 @@ bool Turn::await_room(GateBook& gates) {
   return true;
 }
 
-// A daemon that does not hear of it cannot let it go. It is woken for what it must let go: the
-// first launch of a unit whose gate is closed. Either it sees that record after it closed the
-// gate, or it is seen here that the gate is closed.
+// Posts the launch's record. If the ring drops it, the daemon never hears of the ticket and cannot
+// let it go: so the shim does. The daemon is woken only for the first launch of a unit whose gate
+// is closed. The fence makes sure that either the daemon, which has just closed the gate, sees the
+// record, or this thread sees that the gate is closed.
 void Turn::post_gated(ipc::RecordFields fields) {
   GateBook& gates = *in_.session().gates;
   const auto& dropped = in_.block().dropped;
@@ -148,7 +154,7 @@ void Turn::post_gated(ipc::RecordFields fields) {
   }
 }
 
-// As at a gate, but it is the thread that waits; and the daemon says where the launch runs.
+// The thread waits for its ticket, and the daemon's answer may say where the launch runs.
 void Turn::wait_at_ticket(const Launch& launch) {
   GateBook& gates = *in_.session().gates;
   in_.thread().unit = {};
@@ -165,12 +171,12 @@ void Turn::wait_at_ticket(const Launch& launch) {
   fields.unmovable = !can_move(launch);
   post_gated(fields);
   HEDDLE_FAULT_POINT("ticket: told");
-  // What runs before this launch is what the daemon waits to hear about.
+  // The daemon waits for the end of the work that is before this launch in the stream.
   place_marker(in_, *stream_, ref_);
   const Admission admission = await_ticket();
-  // Let go for nothing but its age, while a thread of this process was in a synchronizing call all
-  // the time: that one may be waiting for this very launch, so that its stream is not held until
-  // that call is over.
+  // The launch starved while another thread of the process was in a synchronizing call all the
+  // time. That thread may be waiting for this very launch. So launches into this stream are not
+  // held until that call is over.
   const auto waited_ns = static_cast<double>(now_ns() - at_ns_);
   if (waited_ns > kStarvedShare * static_cast<double>(starvation_ns(in_.control())) &&
       anyone_blocked(at_ns_)) {
@@ -189,13 +195,13 @@ uint32_t Turn::slot_key() const {
   return ipc::slot_key(ask_seq_, static_cast<uint32_t>(stream_->device));
 }
 
-// Until the daemon lets the ticket go, or it must not be waited for any longer; says which.
+// Waits until the daemon lets the ticket go, or until the launch must go without that. Returns why.
 Admission Turn::await_ticket() {
   const ipc::ControlMemory::Header& header = in_.control().header;
   const GateBook& gates = *in_.session().gates;
   const ipc::GrantSlot& grant = in_.grant();
   const uint32_t key = slot_key();
-  const bool closed = fails_closed();  // it goes on a daemon's word to it alone
+  const bool closed = fails_closed();  // such a launch goes only if its own slot is granted
   const int64_t bound_ns = closed ? kForeverNs : starvation_ns(in_.control());
   const int64_t spin_until =
       at_ns_ + int64_t{header.spin_us.load(std::memory_order_relaxed)} * 1'000;
@@ -207,7 +213,7 @@ Admission Turn::await_ticket() {
       __builtin_ia32_pause();
     }
     if (!closed && is_released(gates, stream_->device, ask_seq_)) {
-      std::atomic_thread_fence(std::memory_order_acquire);  // the slot was written before
+      std::atomic_thread_fence(std::memory_order_acquire);  // the daemon writes the slot first
       return Admission::ASK;
     }
     const int64_t now = now_ns();

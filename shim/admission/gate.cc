@@ -20,17 +20,18 @@ constexpr int64_t kAwaitNs = 5'000'000;
 // Kernels that ran on the whole device after an SM set refused them.
 constinit KernelSet unmovable;
 
-// Kernels behind which the host paused last time: a gap worth filling may follow. One that also
-// runs in the middle of things is marked once, not each time.
+// Kernels after which the host paused last time: a gap worth filling may follow. A kernel that is
+// also followed closely by another launch leaves this set again (worth_marking).
 constinit KernelSet paused;
 constexpr int64_t kPauseNs = 50'000;
-// A marker and the wake-up of the thread that looks at it cost some microseconds: as much as a
-// prediction of so long may be off.
+// A queue of at least this predicted length is worth a marker. A marker, and waking the thread that
+// polls it, cost some microseconds: about the error of the prediction of a queue this long.
 constexpr int64_t kWorthNs = 100'000;
 
 constinit std::atomic<bool> has_peers{false};
 
-// The short ways of a launch hold no turn.
+// Launches that go unobserved, in a row or leased do not take the stream's turn. From now on the
+// stream's launches take none of those ways.
 void begin_detours(StreamSlot& stream) {
   if (stream.detoured.load(std::memory_order_relaxed)) return;
   stream.detoured.store(true, std::memory_order_seq_cst);
@@ -70,11 +71,12 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
     admit(launch);
   } while (!in_);  // a fail-closed launch left the session of a daemon that went away
   const uint32_t count = ++in_.thread().launches;
-  // Gates inside may close in between.
+  // A graph with gates inside is not timed: it may stand still in the middle.
   if ((wants_measure(count) || is_timed(count)) && !quiet_ && twin_.gates == 0) [[unlikely]] {
     pair_ = begin_pair(in_, *stream_, target(), seq_, kernel_.index);
   }
-  // Where it cannot be remembered that the driver refuses it, it is not tried.
+  // The shim remembers by kernel index that the driver refused a priority. A kernel without an
+  // index gets no priority: the driver might refuse it at every launch.
   if (priority_ != 0 &&
       (!launch.may_raise || kernel_.index >= ipc::kKernels || unraised.has(kernel_.index))) {
     priority_ = 0;
@@ -82,8 +84,8 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
   HEDDLE_FAULT_POINT("gate: admitted, not launched");
 }
 
-// Outside of every session a fail-closed launch waits for one, unless it is of those that are never
-// held back. True: inside. False: it goes as it is.
+// Enters a session. Where there is none, a launch of a fail-closed client waits for one, unless it
+// is exempt or captured. True: the thread is inside a session. False: the launch goes unmanaged.
 bool Turn::await_daemon(const Launch& launch) {
   for (;;) {
     const Inside::Entry entry = in_.enter_again();
@@ -95,7 +97,7 @@ bool Turn::await_daemon(const Launch& launch) {
     };
     if (!fails_closed() || entry != Inside::Entry::kNoSession ||
         (anything_captures() && stream_captures(launch.stream)) || is_exempt()) {
-      // Others' launches may stand at gates in its stream.
+      // Launches of other threads may stand at gates in the same stream, before this one.
       if (entry == Inside::Entry::kNoSlot && any_gates() && is_exempt()) let_all_posted_go();
       give_up();
       return false;
@@ -114,7 +116,7 @@ bool Turn::can_move(const Launch& launch) const {
   return may && has_lanes(*stream_) && !anything_captures();
 }
 
-// To its SM set, where that can be.
+// Chooses the twin of a graph, or makes the detour of a kernel to its SM set where it can move.
 [[gnu::always_inline]] inline void Turn::place(const Launch& launch) {
   if (!sm_set_.empty() && !graph_) [[unlikely]]
     begin_detours(*stream_);
@@ -128,7 +130,7 @@ bool Turn::can_move(const Launch& launch) const {
 }
 
 bool Turn::is_placed() const {
-  // A larger set that stands in for it is another place.
+  // False also if a larger member of the family stands in for the set: the launch runs elsewhere.
   return (lane() != nullptr || (twin() != nullptr && !sm_set_.empty())) &&
          member_for(stream_->device, sm_set_) == sm_set_;
 }
@@ -148,7 +150,7 @@ void Turn::priority_refused() {
 
 // The launch goes as it is, unmanaged.
 void Turn::give_up() {
-  // It may have a number, under a daemon that went away.
+  // A launch that waited under a daemon which went away already has a number.
   if (seq_ != 0) in_.thread().in_hand.store(0, std::memory_order_release);
   stream_ = nullptr;
   in_.leave();
@@ -184,15 +186,15 @@ void Turn::admit(const Launch& launch) {
   }
   leased_ = control.devices[stream_->device].leased.load(std::memory_order_acquire) != 0;
   sm_set_ = sized_set(launch);
-  // Also where nothing would hold it: the daemon must know that others are waited for. How long it
-  // takes is up to them, so that it is never measured and always taken for the default.
+  // An exempt launch is recorded as such even under a lease: the daemon must know that it waits for
+  // peers. Its duration depends on those peers, so it is never measured; the default stands for it.
   if (kernel_.exempt || launch.exempt ||
       (launch.cooperative && has_peers.load(std::memory_order_relaxed))) {
     quiet_ = true;
     return exempt();
   }
   if (control.header.bypass.load(std::memory_order_relaxed) != 0) return Admission::BYPASS;
-  // A lease is the word of a daemon that lives.
+  // A fail-closed client's lease counts only while the daemon's heartbeat is fresh.
   if (fails_closed() && is_stale(control, now_ns()) &&
       !stream_->signals.load(std::memory_order_relaxed)) {
     return Admission::ASK;
@@ -209,12 +211,12 @@ void Turn::admit(const Launch& launch) {
   }
   if (stream_->signals.load(std::memory_order_relaxed) || is_spared(*stream_)) return exempt();
   if (stand_at_gate(launch)) return Admission::GATED;
-  // A ticket would go at once.
+  // While the gates stand open, a ticket would be let go at once: the launch needs none.
   goes_freely_ = !fails_closed() && gates_stand_open(*in_.session().gates, stream_->device);
   return goes_freely_ ? Admission::LEASE : Admission::ASK;
 }
 
-// Where the launch runs unless the daemon says otherwise.
+// The SM set on which the launch runs unless its ticket's answer names another one.
 ipc::SmSet Turn::sized_set(const Launch& launch) const {
   const ipc::DeviceTerms& terms = in_.control().devices[stream_->device];
   const ipc::SmSet all(terms.sm_set.load(std::memory_order_relaxed));
@@ -237,7 +239,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   return fields;
 }
 
-// The client's or the kernel's.
+// Takes the kernel's launch priority if it has one of its own, otherwise the client's.
 [[gnu::always_inline]] inline void Turn::take_priority() {
   priority_ =
       special_.raised
@@ -259,7 +261,7 @@ ipc::RecordFields Turn::record(Admission admission) {
   }
   if (gated_) [[unlikely]] {
     fields.may_follow = twin_.gates;
-    constexpr uint32_t kTies = 2;  // in the stream, and as many in the lane
+    constexpr uint32_t kTies = 2;  // of a detour: an event and a wait in each of the two streams
     if (lane() != nullptr) add_beside_units(*in_.session().gates, stream_->device, kTies);
     in_.count(Admission::ASK);
     return post_gated(fields);
@@ -268,8 +270,10 @@ ipc::RecordFields Turn::record(Admission admission) {
   in_.count(admission);
 }
 
-// Has no ticket, and goes all the same. Others may wait for it, and for what is before it:
-// of a collective that has its turn first; what waits for a signal may be what keeps it from that.
+// An exempt launch goes without a ticket. Others may wait for it, and so for the launches posted
+// before it: this raises the floor to let those go. Before a collective the thread first gives the
+// daemon time to let them go in order. Before a signal it does not: the work that waits for the
+// signal may be what delays them.
 Admission Turn::exempt() {
   GateBook& gates = *in_.session().gates;
   const bool behind_gate = newest_gate(gates, *stream_) != 0;
@@ -279,7 +283,7 @@ Admission Turn::exempt() {
   return Admission::SELF_EXEMPT;
 }
 
-// Where and how the daemon says, or as any launch of the client if it said nothing.
+// Applies the daemon's answer to the ticket. Without one the launch goes like any of its client's.
 void Turn::go_from_ticket(const Launch& launch) {
   const bool granted = ipc::slot_granted(in_.grant(), slot_key());
   const ipc::Grant grant = granted ? ipc::slot_grant(in_.grant()) : ipc::Grant{{}, ipc::kNoVerdict};
@@ -301,7 +305,8 @@ void Turn::go_from_ticket(const Launch& launch) {
   in_.thread().in_hand.store(0, std::memory_order_release);
   if (pair_ >= 0) end_pair(in_, *stream_, ref_, pair_, result == CUDA_SUCCESS);
   if (result != CUDA_SUCCESS) {
-    // At a gate it counts until its unit is over: the daemon may not have heard of it yet.
+    // A refused launch at a gate counts as outstanding until its unit is over. The daemon may not
+    // have read the launch's record yet.
     if (!gated_) in_.post(failure_of(record(Admission::LEASE)), true);
     return result;
   }
@@ -314,7 +319,8 @@ void Turn::go_from_ticket(const Launch& launch) {
   return result;
 }
 
-// Before the launch counts as being with the driver: until then its stream does not wait for it.
+// Ends the detour or the twin's launch. Runs before the launch counts as submitted (in_hand): until
+// Detour::back() the application's stream does not wait for the lane.
 void Turn::come_back(CUresult result) {
   const bool launched = result == CUDA_SUCCESS;
   const bool moved = lane() != nullptr;
@@ -341,8 +347,9 @@ bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t
   return queue_end - at_ns >= kWorthNs && paused.has(kernel);
 }
 
-// While somebody less important waits, or it may itself have to wait. Who has gates on the GPU
-// tells by them what is over, but for the launches that cannot stand there.
+// Whether to put a marker behind the launch. A launch that had a ticket gets one, and so does a
+// free launch of a client without gates: only gates would tell the daemon otherwise what is done.
+// For leased and gated launches, worth_marking() decides.
 bool Turn::wants_marker() {
   const bool by_gates = in_.session().gates->on_gpu && (wanted_ & ipc::kKernelsAsk) == 0;
   return !(leased_ || gated_ || (goes_freely_ && !by_gates)) ||

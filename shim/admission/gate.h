@@ -1,8 +1,9 @@
-// Who may launch, decided on the caller's thread: shim/HOW_A_LAUNCH_GOES.md has the truth table.
+// Decides on the caller's thread when and how a launch goes: shim/HOW_A_LAUNCH_GOES.md has the
+// truth table.
 //
-// A wrapper makes a Turn, which returns when the launch may go, calls the driver, and tells the
-// Turn what came of it. Without a session, a free thread slot or a managed stream the Turn does
-// nothing, and the launch goes straight to the driver.
+// A wrapper makes a Turn, whose constructor returns when the launch may go. The wrapper then calls
+// the driver, and hands the result to the Turn. Without a session, a free thread slot or a managed
+// stream the Turn does nothing, and the launch goes straight to the driver.
 #pragma once
 
 #include <optional>
@@ -21,17 +22,17 @@ struct Launch {
   void* handle = nullptr;  // CUfunction, CUkernel or CUgraphExec
   ipc::LaunchShape shape;
   bool graph = false;
-  bool may_raise = false;  // its launch priority may be chosen
-  bool may_move = false;   // to an SM set
+  bool may_raise = false;  // the shim may choose its launch priority
+  bool may_move = false;   // the shim may move it to an SM set
   bool cooperative = false;
   bool exempt = false;  // must not be held back, nor measured
 };
 
-// Every so many launches of a thread one is timed, so that durations stay calibrated. A prime:
-// a program whose iterations have a round number of launches gets each of its kernels timed.
+// One launch in 127 of a thread is timed, so that durations stay calibrated. 127 is prime: a
+// program with a round number of launches in each iteration gets each of its kernels timed.
 constexpr bool is_timed(uint32_t launches) { return launches % 127 == 0; }
-// One in so many as well, drawn by a hash (MurmurHash3's last step): whatever the length of an
-// iteration, each of its launches has its turn.
+// One launch in `every` on average, drawn by a hash (MurmurHash3's finalizer). So each launch of an
+// iteration is drawn at some time, whatever the iteration's length.
 constexpr bool is_drawn(uint32_t launches, uint32_t every) {
   uint32_t x = launches;
   x = (x ^ x >> 16) * 0x85EBCA6B;
@@ -39,21 +40,21 @@ constexpr bool is_drawn(uint32_t launches, uint32_t every) {
   return every != 0 && (x ^ x >> 16) <= UINT32_MAX / every;
 }
 
-// A leased client looks at its timed pairs this often: a query costs more than the launch's own
-// bookkeeping.
+// A leased thread polls its timed pairs at one launch in 16: a query costs more than the launch's
+// own bookkeeping.
 constexpr bool is_polled(uint32_t launches) { return launches % 16 == 0; }
 
-// Kernels whose launches the driver takes at no priority but the application's.
+// Kernels whose launches the driver refused at another priority than the application's.
 extern constinit KernelSet unraised;
 
-// Of a launch at `at_ns` while somebody less important waits: whether it is worth a marker. It is
-// if the host paused behind this kernel last time, and so much is queued that no prediction says
-// well enough when the pause's gap begins. `before`: the kernel of the stream's launch before it, +
-// 1; 0: that was not told.
+// Whether a launch at `at_ns` is worth a marker, while a less important client waits. It is if the
+// host paused after this kernel last time, and so much work is queued that a prediction alone would
+// not say well enough when the gap begins. `before`: the kernel of the stream's previous launch,
+// + 1; 0: that launch had no record.
 bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t at_ns,
                    float predicted_us);
 
-// The longest that a launch may be held, whatever a policy says.
+// The longest time for which a launch may be held, whatever a policy decides.
 int64_t starvation_ns(const ipc::ControlMemory& control);
 bool is_stale(const ipc::ControlMemory& control, int64_t now);  // the daemon is gone, or stopped
 
@@ -63,29 +64,29 @@ class Turn {
   Turn(const Turn&) = delete;
   Turn& operator=(const Turn&) = delete;
 
-  // False: the launch goes as the application made it.
+  // Whether the launch gets another priority or goes to a lane. Graphs: see twin().
   bool changed() const { return priority_ != 0 || lane() != nullptr; }
 
   // CU_LAUNCH_ATTRIBUTE_PRIORITY for this launch; 0: as the application has it.
   int priority() const { return priority_; }
 
-  // The stream of an SM set, which launches instead; nullptr: the application's own.
+  // The stream of an SM set to launch into; nullptr: the application's own stream.
   CUstream lane() const { return detour_ ? detour_->stream() : nullptr; }
 
-  // What a graph's launch launches instead; nullptr: the application's own.
+  // The executable to launch instead of a graph's own; nullptr: the application's own.
   CUgraphExec twin() const { return twin_.exec; }
-  // The driver refused that, and took the application's own `exec`.
+  // The driver refused the twin, and took the application's own `exec`.
   void twin_refused(CUgraphExec exec);
 
-  // The driver refused the launch into the lane: it goes into the application's stream. If that was
-  // better, its kernel stays there.
+  // stay(): the driver refused the launch into the lane, and the caller launches into the
+  // application's stream. stayed(): the driver took that, so the kernel never moves again.
   void stay();
   void stayed();
 
   // The driver refused the launch with that priority, and took it without.
   void priority_refused();
 
-  // Called once, with what the driver said. Returns it.
+  // Called once, with the driver's result. Returns it.
   CUresult launched(CUresult result);
 
  private:
@@ -93,7 +94,7 @@ class Turn {
   void give_up();
   wire::Admission decide(const Launch& launch);
   bool may_move(const Launch& launch) const;
-  bool can_move(const Launch& launch) const;  // may, and would now
+  bool can_move(const Launch& launch) const;  // may_move(), and the stream has lanes now
   bool may_stand_at_gate(const Launch& launch);
   bool stand_at_gate(const Launch& launch);
   bool must_wait(const GateBook& gates);
@@ -114,10 +115,10 @@ class Turn {
   ipc::RecordFields record(wire::Admission admission);
   void take_number();
   bool wants_measure(uint32_t count) const;
-  // Where the launch itself goes.
+  // The stream that the driver launches into.
   StreamRef target() const { return lane() != nullptr ? StreamRef{lane(), false} : ref_; }
   void place(const Launch& launch);
-  bool is_placed() const;  // on its SM set
+  bool is_placed() const;  // the launch runs on exactly its SM set
   void choose_twin(const Launch& launch);
   void come_back(CUresult result);
   bool wants_marker();
@@ -129,8 +130,8 @@ class Turn {
   bool quiet_ = false;
   bool gated_ = false, begins_unit_ = false;
   bool goes_freely_ = false;    // without a lease: the gates stand open
-  uint32_t wanted_ = 0;         // by the daemon: kGatesInside and its like
-  bool stands_inside_ = false;  // as a twin with gates, or whole for want of a place for them
+  uint32_t wanted_ = 0;         // GatePage::wanted: kGatesInside and so on
+  bool stands_inside_ = false;  // a long graph at a gate: its twin has gates, if it has a place
   int pair_ = -1;
   StreamSlot* stream_ = nullptr;  // nullptr: not managed
   uint64_t seq_ = 0;
@@ -138,44 +139,45 @@ class Turn {
   int priority_ = 0;
   ipc::SmSet sm_set_;
   ipc::Special special_;
-  std::optional<Held> turn_;  // at a stream whose launches make detours
+  std::optional<Held> turn_;  // held if the stream's launches make detours
   std::optional<Detour> detour_;
   Twin twin_;
-  // What follows is set when the launch has its admission.
+  // Not initialized before the launch has its admission:
   KernelRef kernel_;
   float predicted_us_;
   bool leased_;
-  uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
+  uint32_t before_;  // the kernel of the stream's previous launch, + 1; 0: it had no record
   int64_t at_ns_;
 };
 
-// One of several launches that the driver takes in one call: recorded, never held back. Called
-// before the driver.
+// Records one of several launches that the driver takes in one call. They are never held back.
+// Called before the driver.
 void note_launch(Launch launch);
 
-// The stream writes what others may wait for (cuStreamWriteValue, semaphores): from now on none of
-// its launches is held back, because what waits may keep the GPU from the launch itself.
+// The stream writes a value that others may wait for (cuStreamWriteValue, semaphores). From now on
+// none of its launches is held back: the waiting work may keep the GPU busy until the value comes.
 void note_signal(StreamRef stream);
 
-// The stream is about to wait, maybe for what stands at a gate itself: the unit that ends here is
-// told to be over before that, so that the daemon does not take it for stuck.
+// The stream is about to wait, maybe for work that stands at a gate itself. The unit before the
+// wait ends here, and the GPU reports its end before the wait. Otherwise the daemon would take the
+// unit for stuck.
 void note_stream_wait(StreamRef stream);
 
 // The process shares memory with another process or device: its cooperative kernels may be ranks
-// that wait for each other.
+// that wait for each other. From now on they are exempt.
 void note_peer();
 
-// Another process may wait for the events of this one.
+// The process shares an event over IPC: another process may wait for its events.
 void note_shared_event();
 bool shares_events();
 
-// The stream has the host do something that anybody may wait for: what is before it must not stand
-// at a gate then.
+// The stream is about to get a host function or callback, for which any thread may wait. The work
+// before it must not stand at a gate, so it is let go.
 void note_host_function(StreamRef stream);
 
-// Until the daemon has let go what is posted on the device by now, or has had twice the time that a
-// launch may be held: others may wait for what the thread does next, and what is before it must go
-// then (let_all_posted_go).
+// Waits until the daemon has let go what is posted on the device by now, for twice the starvation
+// bound at most. For a thread whose next call others may wait for: before letting the rest go
+// itself (let_all_posted_go), it gives the daemon the time to do so in its own order.
 void await_release(Inside& in, int device);
 
 // Around the submission of a copy or memset to `stream`: recorded, never held back.

@@ -41,7 +41,7 @@ bool GraphSight::look_at(CUgraph graph, int depth) {
   size_t seen = std::min(count, kNodesMax);
   const size_t bytes = seen * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
   if (seen == 0) return true;
-  // Not on the stack, which may be small; nor from the application's heap.
+  // The array is mapped: the thread's stack may be small, and the heap is the application's.
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     kernels_.add_unseen(count);
@@ -70,7 +70,7 @@ void GraphSight::look_at(CUgraphNode node, int depth) {
                       HEDDLE_REAL(cuGraphChildGraphNodeGetGraph)(node, &child) == CUDA_SUCCESS;
     if (!seen || !look_at(child, depth + 1)) kernels_.add_unseen(1);
   }
-  // The driver shows its bodies to nobody but who made them.
+  // The driver shows the bodies of a conditional node only to the code that made the node.
   if (type == CU_GRAPH_NODE_TYPE_CONDITIONAL) kernels_.add_unseen(1);
   if (type == CU_GRAPH_NODE_TYPE_KERNEL) look_at_kernel_of(node);
 }

@@ -1,4 +1,4 @@
-// What a graph's nodes are, those of its children included, while it is instantiated.
+// Looks at a graph's nodes, and at those of its child graphs, when the graph is instantiated.
 #pragma once
 
 #include "shim/admission/node_counts.h"
@@ -6,20 +6,20 @@
 
 namespace heddle::shim {
 
-// Whether a kernel of that name must never be held back: collectives spin for their peers.
+// Whether a kernel of that name is a collective. It spins for its peers, so it is never held back.
 bool is_exempt(const char* name);
 
 class GraphSight {
  public:
   bool look_at(CUgraph graph, int depth = 0);  // false: the driver refused
 
-  uint64_t hash() const { return hash_; }  // of types, kernels and shapes
+  uint64_t hash() const { return hash_; }  // of the nodes' types, kernels and shapes
   uint64_t nodes() const { return nodes_; }
   bool exempt() const { return exempt_; }
   NodeCounts& kernels() { return kernels_; }
 
  private:
-  // The rest counts by number only, and so do graphs that are deeper down.
+  // Nodes beyond these limits are only counted, as kernels that nobody could look at.
   static constexpr size_t kNodesMax = size_t{1} << 20;
   static constexpr int kDepthMax = 8;
 

@@ -1,4 +1,4 @@
-// What stands in for the executable of a graph's launch.
+// Turn's part for graphs: which twin is launched in the executable's place.
 #include "ipc/gate_sizes.h"
 #include "shim/admission/gate.h"
 #include "shim/gate/opener.h"
@@ -7,8 +7,9 @@
 
 namespace heddle::shim {
 
-// A graph is where its executable was put: another one goes in its place. With gates inside it has
-// no other priority; who may be held some day has that one made ahead of need.
+// An executable graph runs where it was instantiated, so a twin is launched to run elsewhere or at
+// another priority. A launch that chose gates inside keeps the graph's own priority. A long graph
+// that may be held later has its twin with gates made ahead of need.
 void Turn::choose_twin(const Launch& launch) {
   if (quiet_ || stands_inside_) return;
   const auto exec = static_cast<CUgraphExec>(launch.handle);
@@ -21,16 +22,17 @@ void Turn::choose_twin(const Launch& launch) {
   }
 }
 
-// Its record promised gates inside, and what goes instead has none.
+// The twin's record promised gates inside, and the executable that goes instead has none: nothing
+// can stop it, so everything posted is let go.
 void Turn::twin_refused(CUgraphExec exec) {
   if (twin_.gates > 0) let_posted_go(*in_.session().gates);
-  stay();  // how long it takes tells nothing of where it was to be
+  stay();  // the executable's duration says nothing about the twin
   shim::twin_refused(in_, exec, twin());
   twin_ = {};
 }
 
-// A long graph beside somebody else is launched as a twin with gates inside, or whole if it has no
-// place for any. Until that is known its thread waits.
+// A long graph is launched as a twin with gates inside while the daemon wants that, or as it is if
+// the graph has no place for a gate. False: the helper has not found out yet, and the thread waits.
 bool Turn::choose_gates_inside(const Launch& launch) {
   stands_inside_ = (wanted_ & ipc::kGatesInside) != 0 && is_long_graph();
   if (!stands_inside_) return true;
@@ -39,7 +41,7 @@ bool Turn::choose_gates_inside(const Launch& launch) {
   return stands_inside_ = twin.has_value();
 }
 
-// It stands at no gate after all.
+// The launch could not be put behind a gate: the twin that was chosen is not launched.
 void Turn::drop_twin(const Launch& launch) {
   if (twin() != nullptr) twin_unused(static_cast<CUgraphExec>(launch.handle));
   twin_ = {};

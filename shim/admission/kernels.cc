@@ -23,23 +23,24 @@ constexpr int kEntryBits = 14;
 constexpr size_t kEntries = size_t{1} << kEntryBits;
 static_assert(kEntries == 2 * ipc::kKernels);
 constexpr size_t kProbes = 64;
-// Kernels inside graphs leave the other indices to what is launched by itself. They hold places of
-// their user's in the daemon too, which are twice kKernels: enough for eight such programs.
+// Kernels inside graphs take at most a quarter of the indices, and leave the others to kernels that
+// are launched by themselves. The daemon has 2 * kKernels places for each user: enough for eight
+// programs with this many kernels in graphs.
 constexpr uint32_t kInGraphsMax = ipc::kKernels / 4;
-constexpr size_t kNodeArena = size_t{1} << 15;  // a graph beyond it is told without its kernels
-// For the next daemon, which is told no names that found no room here, only IDs.
+constexpr size_t kNodeArena = size_t{1} << 15;  // graphs beyond it are told without their kernels
+// Names are kept for the next daemon. A kernel whose name has no room is told by its ID alone.
 constexpr size_t kNameArenaBytes = 1 << 20;
 constexpr uint64_t kFreeTag = 0;
 constexpr uint64_t kDeadTag = 1;  // purged, or being written: never matches
-// Stands for a module at a graph, whose handle lives and dies by itself.
+// The module of a graph's entry: no module's end purges it, as a graph's handle ends by itself.
 const CUmodule kGraph = reinterpret_cast<CUmodule>(1);
 
-// Tables start as zeros, so that untouched pages cost nothing.
+// A shape of zeros: tables start as zeros, so that untouched pages cost nothing.
 constexpr ipc::LaunchShape kZero{{0, 0, 0}, {0, 0, 0}, 0, 0};
 
-// Written under the registry's lock, read without: a reader believes what it read if the tag is
-// the same before and after. Every word is one of its own, and the kernel is one word: of an entry
-// that was replaced by one of the same tag meanwhile it is the old one or the new one, whole.
+// A seqlock entry: written under the registry's lock, read without. A reader believes what it read
+// if the tag is the same before and after. If another entry of the same tag replaced it meanwhile,
+// the kernel is still the old or the new one as a whole, because it is one word.
 struct alignas(64) Known {
   std::atomic<uint64_t> tag{kFreeTag};
   std::atomic<void*> handle{nullptr};
@@ -89,7 +90,7 @@ struct Words {
   }
 };
 
-// A sum of products, none of which waits for another.
+// A sum of independent products, so that the processor computes them in parallel.
 [[gnu::always_inline]] inline uint64_t tag_of(void* handle, const Words& shape) {
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15u;
   const uint64_t sum = reinterpret_cast<uint64_t>(handle) * kOdd +
@@ -106,7 +107,7 @@ size_t home_of(uint64_t tag) { return tag >> (64 - kEntryBits); }
   for (size_t probe = 0; probe < kProbes; ++probe) {
     const Known& entry = entries[place];
     const uint64_t seen = entry.tag.load(std::memory_order_acquire);
-    // Acquiring, all of them: the tag is looked at again behind them.
+    // Acquire loads, so that the second look at the tag comes after them.
     const auto get = [](const auto& word) { return word.load(std::memory_order_acquire); };
     if (seen == tag && get(entry.handle) == handle &&
         Words(get(entry.shape[0]), get(entry.shape[1]), get(entry.shape[2]), get(entry.shape[3])) ==
@@ -121,7 +122,7 @@ size_t home_of(uint64_t tag) { return tag >> (64 - kEntryBits); }
   return false;
 }
 
-// What first sight learns from the driver.
+// What the shim learns from the driver when it first sees a kernel.
 struct Sight {
   char name[ipc::kKernelNameBytes] = {};
   KernelFacts facts;
@@ -137,9 +138,9 @@ const char* name_of(void* handle, bool is_kernel) {
   return result == CUDA_SUCCESS ? name : nullptr;
 }
 
-// A CUfunction, or the function of a CUkernel, and its name. Getting the function also loads it,
-// into the current context. The driver refuses the wrong question: only a kernel that was handed
-// out beyond our sight gets one.
+// Returns a CUfunction, or the function of a CUkernel, and its name. Getting the function also
+// loads it into the current context. The driver refuses a question for the wrong kind of handle:
+// this happens only for a CUkernel that the shim did not see handed out.
 CUfunction resolve(void* handle, const char*& name) {
   bool is_kernel = is_library_kernel(handle);
   name = name_of(handle, is_kernel);
@@ -158,7 +159,8 @@ uint32_t attribute_of(CUfunction function, CUfunction_attribute which) {
   return result == CUDA_SUCCESS ? static_cast<uint32_t>(value) : 0;
 }
 
-// Whether its blocks may be so large: of others the driver tells no occupancy.
+// Whether blocks of this shape can be launched: for larger ones the driver refuses to tell the
+// occupancy.
 bool is_possible_of(CUfunction function, const ipc::LaunchShape& shape) {
   const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
   const CUdevice device = current_device();
@@ -170,7 +172,7 @@ bool is_possible_of(CUfunction function, const ipc::LaunchShape& shape) {
          shape.dynamic_smem_bytes <= static_cast<uint32_t>(smem_most);
 }
 
-// False: only its name is known.
+// False: the driver told no more than the kernel's name.
 bool look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
   const RelaxedCapture relaxed;
   const char* name = nullptr;
@@ -180,11 +182,12 @@ bool look_at_kernel(void* handle, const ipc::LaunchShape& shape, Sight& sight) {
   if (kept > 0) memcpy(sight.name, name, kept);
   sight.facts.name = {sight.name, kept};
   sight.facts.shape = shape;
-  // The hash sees all of the name, however long.
+  // The ID hashes the whole name, also where `sight.name` is cut.
   sight.facts.id = ipc::kernel_id({name != nullptr ? name : "", length}, shape);
   sight.exempt = name != nullptr && is_exempt(name);
   if (function == nullptr) return false;
-  // A lazy load may synchronize the context: it must not happen while others wait for this launch.
+  // A lazy load may synchronize the context. It happens now, not in the launch, for which others
+  // may wait.
   if (!anything_captures() && driver_has(kEntry_cuFuncLoad)) HEDDLE_REAL(cuFuncLoad)(function);
   HEDDLE_REAL(cuFuncGetModule)(&sight.module, function);
   sight.facts.registers = attribute_of(function, CU_FUNC_ATTRIBUTE_NUM_REGS);
@@ -203,7 +206,7 @@ void name_sight(Sight& sight, const char* format, uint64_t hash) {
   const int length =
       snprintf(sight.name, sizeof sight.name, format, static_cast<unsigned long long>(hash));
   sight.facts.name = {sight.name, static_cast<size_t>(length)};
-  sight.facts.graph_nodes = 1;  // or so many as name_graph counts
+  sight.facts.graph_nodes = 1;  // not 0, which means a kernel; name_graph() sets the real number
   sight.module = kGraph;
   sight.facts.id = ipc::kernel_id(sight.facts.name, sight.facts.shape);
 }
@@ -228,7 +231,7 @@ KernelFacts facts_of(uint32_t index) {
           r.other_nodes};
 }
 
-// The index of a kernel ID; a new one if it was never seen, kNoKernel if there are too many. The
+// The index of a kernel ID: a new one if the ID is new, kNoKernel if there are too many. The
 // registry's lock is held.
 uint32_t index_of(const KernelFacts& facts, bool& is_new) {
   is_new = false;
@@ -263,7 +266,7 @@ uint32_t index_of(const KernelFacts& facts, bool& is_new) {
   return index;
 }
 
-// Where nothing is free, an older one gives way, so that what runs now is always found.
+// If no place is free, the new entry replaces an older one, so that kernels in use are found.
 void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   static constinit size_t evicted = 0;
   size_t place = home_of(tag);
@@ -276,7 +279,7 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   }
   Known& entry = entries[place];
   entry.tag.store(kDeadTag, std::memory_order_relaxed);
-  // Releasing: who reads one of these sees that the tag is dead.
+  // Release stores: a thread that reads one of these words also sees that the tag is dead.
   const auto set = [](auto& word, auto value) { word.store(value, std::memory_order_release); };
   const Words shape(sight.facts.shape);
   set(entry.handle, handle);
@@ -286,8 +289,8 @@ void insert(uint64_t tag, void* handle, const Sight& sight, KernelRef kernel) {
   set(entry.tag, tag);
 }
 
-// A kernel seen for the first time. Nothing waits for a daemon that is slow to read, or stopped,
-// nor for another thread that tells it something: the helper tells it the rest.
+// Tells the daemon of a new kernel. The launch waits neither for a slow or stopped daemon nor for
+// another thread that is telling: the helper thread tells what is left.
 void tell(Session& session, const KernelFacts& facts) {
   if (telling_lock.try_lock()) {
     const bool next = session.kernels_told.load(std::memory_order_relaxed) == facts.index;
@@ -344,13 +347,13 @@ bool is_possible(void* handle, const ipc::LaunchShape& shape) {
 
 namespace {
 
-// Apart from kernel_of, whose frame stays small.
+// Not inlined into kernel_of(), so that the stack frame of that one stays small.
 [[gnu::noinline]] KernelRef first_sight(const Inside& in, uint64_t tag, void* handle,
                                         const ipc::LaunchShape& shape, bool graph) {
   Sight sight;
   sight.facts.shape = shape;
   if (graph) {
-    // It was instantiated out of our sight: known by its handle alone.
+    // The shim did not see the graph being instantiated: its handle alone identifies it.
     name_sight(sight, "graph@%llx", reinterpret_cast<uint64_t>(handle));
   } else {
     look_at_kernel(handle, shape, sight);
@@ -379,16 +382,16 @@ namespace {
 
 namespace {
 
-// A look at a kernel loads it, into the context that is current; while anything captures it does
-// not, and the kernel's facts are then missing for good.
+// Looking at a CUkernel loads it into the current context, which must be the node's. While a stream
+// captures, the shim loads nothing, and would keep incomplete facts of the kernel for good.
 bool may_look_at(const NodeCount& node) {
   const CUcontext current = current_context();
   const bool here = node.context == nullptr || node.context == current;
   return current != nullptr && here && !anything_captures();
 }
 
-// The index of a graph's kernel, which is met as if it were launched; kNoKernel: it is not, and
-// counts among the others.
+// The index of a kernel in a graph, registered as if it were launched. kNoKernel: it cannot be, and
+// counts among the graph's other nodes.
 uint32_t index_in_graph(Session* session, const NodeCount& node) {
   const uint64_t tag = tag_of(node.handle, Words(node.shape));
   KernelRef kernel;
@@ -425,7 +428,7 @@ void name_graph(CUgraphExec exec, CUgraph graph) {
   sight.facts.graph_nodes =
       static_cast<uint32_t>(std::clamp<uint64_t>(look.nodes(), 1, UINT32_MAX));
   purge_handle(exec);
-  // A session's socket is not ours to use outside a stay; the next launch is one.
+  // The session's socket may be used only inside the session. Without one, the helper tells later.
   const Inside in;
   Session* const session = in ? &in.session() : nullptr;
   GraphNode nodes[ipc::kGraphNodes];

@@ -1,8 +1,9 @@
 // Kernel identity: (handle, launch shape) -> the client's kernel index.
 //
-// A look-up takes no lock. First sight is the slow path: name and attributes from the driver, the
-// kernel ID, one message to the daemon. Handles are reused after a module is unloaded, so its
-// entries are purged there; indices are never reused, and a kernel that comes back gets its own.
+// A look-up takes no lock. The first sight of a kernel is the slow path, with a short lock: the
+// shim asks the driver for name and attributes, makes the kernel ID and tells the daemon. The
+// driver reuses handles after a module is unloaded, so the module's entries are purged then.
+// Indices are never reused: a kernel that is loaded again gets the index that it had.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,7 @@ struct KernelRef {
   bool exempt = false;  // must never be held back: a rank of a collective
 };
 
-// Kernels of the client, by index.
+// A set of the client's kernels, by index.
 class KernelSet {
  public:
   bool has(uint32_t kernel) const {
@@ -41,8 +42,8 @@ class KernelSet {
 // `handle` is a CUfunction, a CUkernel or, with `graph`, a CUgraphExec.
 KernelRef kernel_of(const Inside& in, void* handle, const ipc::LaunchShape& shape, bool graph);
 
-// The same of what was launched before; no index at first sight. The shape in words of two fields,
-// as it lies, so that all of it stays in registers.
+// The same for a kernel that was seen before; kNoKernel at first sight. The shape comes as words of
+// two fields each, as it lies in memory, so that all of it stays in registers.
 KernelRef known_kernel(void* handle, uint64_t grid_xy, uint64_t grid_z_block_x, uint64_t block_yz,
                        uint64_t smem_cluster);
 inline KernelRef known_kernel(void* handle, const ipc::LaunchShape& shape) {
@@ -52,15 +53,16 @@ inline KernelRef known_kernel(void* handle, const ipc::LaunchShape& shape) {
                       two(shape.dynamic_smem_bytes, shape.cluster_blocks));
 }
 
-// The same question without a session: by what was seen before, or by the kernel's name.
+// Whether a launch is exempt, without a session: by an earlier look, or by the kernel's name.
 bool is_collective(void* handle, const ipc::LaunchShape& shape, bool graph);
 
-// False: no launch of it with such blocks can succeed. For what the driver refused, which goes once
-// more if that may have been for the shim's sake: each refusal stands in the application's log.
+// False: no launch with such blocks can succeed. Asked after the driver refused a launch that the
+// shim changed: the shim launches it once more only if the change may have been the reason. Each
+// refusal is an entry in the application's error log.
 bool is_possible(void* handle, const ipc::LaunchShape& shape);
 
-// Gives an instantiated graph its identity: its nodes' types, kernels and shapes, its
-// children's too, hashed.
+// Gives an instantiated graph its identity: a hash of its nodes' types, kernels and shapes, with
+// those of its child graphs.
 void name_graph(CUgraphExec exec, CUgraph graph);
 
 void purge_module(CUmodule module);
@@ -68,10 +70,11 @@ void purge_handle(void* handle);
 void purge_kernels();   // a library or a context is gone
 void forget_kernels();  // in a forked child
 
-// Whether the session's daemon was not told of all kernels.
+// Whether the session's daemon has yet to be told of some kernels.
 bool kernels_untold(const Session& session);
 
-// Tells it of the next one; 0, or the error: -EAGAIN while the socket is full. Helper thread.
+// Tells the daemon of the next kernel. 0, or the error: -EAGAIN while the socket is full. Called by
+// the helper thread.
 int tell_kernel(Session& session);
 
 }  // namespace heddle::shim

@@ -20,7 +20,7 @@ namespace heddle::shim {
   const ipc::KernelHint& hint = in_.hints(stream->device).kernels[kernel.index];
   const bool leased = terms.leased.load(std::memory_order_acquire) != 0;
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
-  // What a Turn sees to.
+  // Everything that needs a Turn.
   const uint32_t more = get(terms.sm_set) | get(control.header.bypass) |
                         get(control.header.unobserved) | get(guard().fail_closed) |
                         get(hint.special) | kernel.exempt;
@@ -47,7 +47,7 @@ namespace heddle::shim {
   return true;
 }
 
-// Somebody less important waits to hear that it is done.
+// Called while a less important client waits for this launch's end.
 void Leased::mark() {
   if (worth_marking(*stream_, before_, kernel_, at_ns_, predicted_us_)) {
     place_marker(in_, *stream_, ref_);

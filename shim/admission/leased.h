@@ -1,8 +1,8 @@
-// The usual launch of a client with a lease: posted, and nothing else to be done about it.
+// The short way of the usual launch under a lease: it is posted, and goes.
 //
-// What needs more, or may, takes a Turn (gate.h), which would do the same here. This way is half
-// as long: an application's own work leaves little of the shim in the caches, so that a launch
-// costs its lines of code and data.
+// A launch that needs more takes a Turn (gate.h), which would do the same for this one. This way
+// has half the code: the application's own work evicts most of the shim from the caches, so that
+// the cost of a launch is the cache lines of code and data that it touches.
 #pragma once
 
 #include "shim/admission/gate.h"
@@ -13,7 +13,7 @@ namespace heddle::shim {
 
 class Leased {
  public:
-  // Posts the launch if it is such a one; otherwise nothing has happened, and it takes a Turn.
+  // Posts the launch if this way is open to it. Otherwise this does nothing, and it takes a Turn.
   [[gnu::always_inline]] Leased(StreamRef ref, void* handle, const ipc::LaunchShape& shape)
       : ref_(ref) {
     if (guard().current.load(std::memory_order_relaxed) == nullptr) return;  // no daemon
@@ -33,7 +33,7 @@ class Leased {
     in_.count(&ipc::ClientMemory::Counters::marker_errors);
   }
 
-  // Called once, with what the driver said. Returns it.
+  // Called once, with the driver's result. Returns it.
   CUresult launched(CUresult result);
 
  private:
@@ -43,11 +43,11 @@ class Leased {
   Inside in_{nullptr};
   const StreamRef ref_;
   StreamSlot* stream_ = nullptr;  // nullptr: not posted
-  // What follows is set when it is.
+  // Initialized only if the launch is posted:
   int64_t at_ns_;
   uint64_t seq_;
   uint32_t kernel_;
-  uint32_t before_;  // the kernel of the stream's launch before this one, + 1; 0: not told
+  uint32_t before_;  // the kernel of the stream's previous launch, + 1; 0: it had no record
   float predicted_us_;
   int priority_;
 };
@@ -55,7 +55,8 @@ class Leased {
 [[gnu::always_inline]] inline CUresult Leased::launched(CUresult result) {
   HEDDLE_FAULT_POINT("gate: launched, not recorded");
   in_.thread().in_hand.store(0, std::memory_order_release);
-  // The driver, which locks, was the fence; and a daemon that has to wake up is late in any case.
+  // The driver's locked instructions serve as the fence between the record and this look at
+  // `sleeping`. If they should not, a sleeping daemon hears of the launch a little later.
   in_.ring(ipc::kWakeOnAny, true);
   if (result == CUDA_SUCCESS) [[likely]] {
     if (in_.contended()) [[unlikely]]

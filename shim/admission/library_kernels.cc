@@ -14,7 +14,7 @@ const CUkernel kGone = reinterpret_cast<CUkernel>(1);
 
 // Zeros at first, so that untouched pages cost nothing.
 struct Place {
-  std::atomic<CUkernel> kernel{nullptr};  // kGone: a search goes on past it
+  std::atomic<CUkernel> kernel{nullptr};  // kGone: was taken, a search goes on past it
   std::atomic<CUlibrary> library{nullptr};
 };
 constinit Place places[kPlaces];

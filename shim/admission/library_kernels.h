@@ -1,8 +1,8 @@
-// The kernels of libraries, by handle.
+// Which handles are CUkernels, the kernels of libraries.
 //
-// A launch takes a CUkernel in the place of a CUfunction, and nothing in the handle says which it
-// is. The driver refuses each kind's calls to the other, and what it refuses stands in the error
-// log that it keeps for the application. So the shim notes each CUkernel that the driver hands out.
+// A launch may name a CUkernel in place of a CUfunction, and the handle does not say which it is.
+// The driver refuses the calls of one kind for the other, and writes each refusal to the error log
+// that it keeps for the application. So the shim notes each CUkernel that the driver hands out.
 // Any thread, without a lock.
 #pragma once
 
@@ -11,9 +11,9 @@
 namespace heddle::shim {
 
 void note_library_kernel(CUkernel kernel, CUlibrary library);
-// False also for those that found no room.
+// False also for a CUkernel that found no room in the table.
 bool is_library_kernel(const void* handle);
-// Before the driver unloads it: its handles may be those of functions next.
+// Called before the driver unloads the library: its handles may name functions afterwards.
 void forget_library(CUlibrary library);
 
 }  // namespace heddle::shim

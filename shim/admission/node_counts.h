@@ -12,12 +12,12 @@ namespace heddle::shim {
 
 struct NodeCount {
   void* handle;       // a CUfunction or a CUkernel
-  CUcontext context;  // into which the CUkernel is loaded; nullptr: it is loaded, or nobody knows
+  CUcontext context;  // where the CUkernel will be loaded; nullptr: it is loaded, or unknown
   ipc::LaunchShape shape;
   uint32_t count;  // 0: a free place
 };
 
-// Its memory is its own mapping: stacks may be small, and the heap is the application's.
+// The table is a mapping of its own: stacks may be small, and the heap is the application's.
 class NodeCounts {
  public:
   NodeCounts() = default;
@@ -26,14 +26,14 @@ class NodeCounts {
   NodeCounts& operator=(const NodeCounts&) = delete;
 
   void add(void* handle, CUcontext context, const ipc::LaunchShape& shape);
-  // Nodes that nobody could look at: they may be kernels.
+  // Counts nodes that the shim could not look at: they may be kernels.
   void add_unseen(uint64_t nodes) { total_ += nodes; }
   uint64_t total() const { return total_; }
-  // The most frequent first. Then no more can be added.
+  // Sorts the table, the most frequent kernels first. No more nodes can be added afterwards.
   std::span<const NodeCount> most_frequent(size_t most);
 
  private:
-  static constexpr size_t kPlaces = 1024;  // the kernels beyond them are in the total alone
+  static constexpr size_t kPlaces = 1024;  // kernels beyond them count in the total alone
   static constexpr size_t kProbes = 16;
 
   NodeCount* places_ = nullptr;

@@ -1,4 +1,5 @@
-// What is recorded, and never held back: several launches in one call, signals, waits, copies.
+// Calls that are recorded and never held back: several launches in one call, signals, waits of a
+// stream, copies.
 #include "shim/admission/gate.h"
 #include "shim/gate/unit.h"
 
@@ -11,11 +12,12 @@ void note_launch(Launch launch) {
 
 void note_signal(StreamRef stream) {
   if (!is_initialized() || (anything_captures() && stream_captures(stream))) return;
-  let_all_posted_go();  // what the stream has before it must not stand at a closed gate
+  let_all_posted_go();  // the work before the signal must not stand at a closed gate
   set_signals(stream);
 }
 
-// Also in the legacy stream the word orders nothing more: the wait is a command there as well.
+// Writing the word into the legacy stream orders no other stream more than the program's own wait
+// does: that wait is a command in the legacy stream, too.
 void note_stream_wait(StreamRef ref) {
   if (!any_gates()) return;
   StreamSlot* stream = nullptr;

@@ -1,6 +1,6 @@
-// What a launch does under every admission: it takes its number, and says what it is.
+// What every recorded launch does: it takes a number in its stream, and fills its record.
 //
-// Inlined into the ways that launches go (gate.cc, leased.h), of which most is what these do.
+// Inlined into both ways (gate.cc, leased.h), because these steps are most of their work.
 #pragma once
 
 #include "shim/evidence/completion.h"
@@ -9,11 +9,12 @@
 
 namespace heddle::shim {
 
-// The stream's next number.
+// Takes the stream's next sequence number.
 [[gnu::always_inline]] inline uint64_t take_number(ThreadSlot& thread, StreamSlot& stream,
                                                    uint32_t kernel) {
   const uint64_t next = stream.posted.load(std::memory_order_relaxed) + 1;
-  // In hand before it has a number: whoever reads a larger one then sees it (reach_of).
+  // The launch is in hand before it has its number. So a thread that reads `posted` with that
+  // number also sees the launch in hand (reach_of).
   thread.in_hand.store(uint64_t{stream.index} << ThreadSlot::kStreamShift | next,
                        std::memory_order_relaxed);
   const uint64_t seq = stream.posted.fetch_add(1, std::memory_order_seq_cst) + 1;
@@ -22,7 +23,7 @@ namespace heddle::shim {
   return seq;
 }
 
-// `fields` as by default.
+// Fills `fields`, which have their default values.
 [[gnu::always_inline]] inline void fill_record(ipc::RecordFields& fields, const StreamSlot& stream,
                                                uint64_t seq, uint32_t kernel, int64_t at_ns) {
   fields.at_ns = static_cast<uint64_t>(at_ns);
@@ -32,7 +33,7 @@ namespace heddle::shim {
   fields.device = static_cast<uint8_t>(stream.device);
 }
 
-// The driver refused the launch of this record: nothing of it is outstanding. What then is posted.
+// The record to post if the driver refused the launch of this `record`: nothing is outstanding.
 ipc::RecordFields failure_of(ipc::RecordFields record);
 
 }  // namespace heddle::shim

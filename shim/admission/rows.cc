@@ -17,7 +17,7 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
         of < ipc::kKernels ? hints[of].predicted_us.load(std::memory_order_relaxed) : 0;
     return static_cast<int64_t>(us * 1e3F);
   };
-  // What is special, and what the driver takes at no priority, is told.
+  // A kernel with a special hint, or one that the driver refused at a priority, is never quiet.
   const auto may_be = [&](uint32_t of) {
     return of < ipc::kKernels && hints[of].special.load(std::memory_order_relaxed) == 0 &&
            !unraised.has(of);

@@ -1,10 +1,9 @@
-// Launches that are told in rows (ipc/sparse.h): of a client that competes, the second shortest
-// way.
+// Rows of launches (ipc/sparse.h): the shortest way of a leased client while others are active.
 //
-// While Header::sparse is set, a launch of a kernel behind which no gap was worth filling goes to
-// the driver as under a lease, with its priority, but without a record, a number or a stay in the
-// session. Its thread's next record says how many there were. Read as unobserved.h says; any
-// thread.
+// While Header::sparse is set, a launch of a quiet kernel, one with no gap worth filling behind it,
+// goes to the driver without a record, a number or a stay in the session. It has the client's
+// launch priority. The thread's next record says how many such launches there were. `sparse` is
+// read at a fixed place, as unobserved.h says. Any thread.
 #pragma once
 
 #include <algorithm>
@@ -17,8 +16,9 @@
 
 namespace heddle::shim {
 
-// Of each kernel, while the last launch that told of it says that it is quiet, its predicted time;
-// else 0. In units of 16 ns, so that a program's kernels share a few lines.
+// The predicted time of each quiet kernel, 0 of all others. A kernel is quiet if the recorded
+// launch that came last after it followed closely. Two bytes each, in units of 16 ns, so that a
+// program's kernels share a few cache lines.
 class Quiet {
  public:
   int64_t predicted_ns(uint32_t kernel) const {
@@ -42,7 +42,7 @@ extern __thread uint32_t last_kernel __attribute__((tls_model("initial-exec")));
 
 class Untold {
  public:
-  // True: the launch, which is not cooperative, is one of a row and needs no record.
+  // Converts to true if the launch is one of a row and needs no record. Not for cooperative ones.
   [[gnu::always_inline]] Untold(void* handle, const ipc::LaunchShape& shape) {
     const uint32_t word = word_page.header.sparse.load(std::memory_order_relaxed);
     const uint32_t wait = waits();
@@ -64,7 +64,7 @@ class Untold {
 
   // As of Leased (leased.h).
   int priority() const { return priority_; }
-  void priority_refused() { quiet.set(kernel_, 0); }  // the next is told, and remembers that
+  void priority_refused() { quiet.set(kernel_, 0); }  // its next launch has a record, and remembers
   static CUresult launched(CUresult result) {
     HEDDLE_FAULT_POINT("row: launched, not told");
     return result;
@@ -75,8 +75,8 @@ class Untold {
   int priority_ = 0;
 };
 
-// A launch under a lease is told: what its record says of the row. `before`: the kernel of the
-// stream's launch before it, + 1; 0 from then on if that was not told.
+// Adds to the record of a leased launch what it says of the row before it. `before`: the kernel of
+// the stream's previous launch, + 1. tell_row() returns it, or 0 if that launch had no record.
 uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFields& record);
 [[gnu::always_inline]] inline void tell_launch(const Inside& in, uint32_t& before,
                                                ipc::RecordFields& record) {
@@ -84,7 +84,8 @@ uint32_t tell_row(const Inside& in, uint32_t before, bool sparse, ipc::RecordFie
   if (sparse || telling.untold() != 0) before = tell_row(in, before, sparse, record);
 }
 
-// The same of a wait. After note_wait(), from which on every thread's next launch is told.
+// The same for the record of a wait. Called after note_wait(), which makes every thread record its
+// next launch.
 inline void tell_wait(const Inside& in, ipc::RecordFields& record) {
   if (telling.untold() != 0) {
     record.kernel = last_kernel;

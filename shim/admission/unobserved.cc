@@ -8,7 +8,7 @@ constinit WordPage word_page{};
 constinit Harmless harmless[1 << kHarmlessBits] = {};
 constinit __thread uint32_t unobserved_launches = 0;
 
-// The one that was remembered last stays.
+// A new handle pushes out the older one of its place.
 void remember_harmless(const void* handle) {
   if (is_harmless(handle)) return;
   auto& [newer, older] = harmless_place(handle).handles;
@@ -29,7 +29,7 @@ void forget_all_harmless() {
   }
 }
 
-// The kernel replaces one mapping by the other as a whole: a reader finds this one or that.
+// MAP_FIXED replaces the mapping atomically: a reader finds either the old page or the new one.
 bool read_word_from(int descriptor) {
   const int flags = descriptor >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
   return mmap(&word_page, sizeof word_page, PROT_READ, MAP_FIXED | flags, descriptor, 0) !=

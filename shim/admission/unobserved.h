@@ -1,15 +1,15 @@
 // Launches that the daemon need not hear of: the shortest way through the shim.
 //
-// What a client does that is alone at work changes nobody's fate. While that is so the daemon sets
-// Header::unobserved for most of the time (daemon/server/reports.h), and launches go straight
-// to the driver: no record, no stay in the session. That saves little but cache lines, and they are
-// what a launch costs: after 15 µs of an eager framework's own work, a posted one finds some
-// forty lines of code and as many of data gone; this way needs five of each.
+// While only one client is active, no decision depends on its launches. The daemon then sets
+// Header::unobserved for most of the time (daemon/server/reports.h), and launches go straight to
+// the driver: no record, no stay in the session. This saves cache misses, which are most of a
+// launch's cost. After 15 µs of an eager framework's own work, a posted launch misses some forty
+// lines of code and as many of data. This way needs five of each.
 //
-// The word is read at a fixed place, over which the control memory's first page is mapped while
-// there is a session, and which is zeros otherwise: a reader holds nothing, and what it reads is
-// mapped at any time. A forked child shares its parent's page; it passes launches through in any
-// case, until its own session's page is there. Any thread; the mapping is the helper's.
+// A launch reads the word at a fixed address, `word_page`. The helper thread maps the control
+// memory's first page there for a session, and a page of zeros otherwise. So the address is always
+// mapped, and a reader needs no session. A forked child shares its parent's page: until it has a
+// session of its own, it passes its launches through in any case. Any thread.
 #pragma once
 
 #include <atomic>
@@ -31,8 +31,8 @@ struct alignas(kPageBytes) WordPage {
 static_assert(sizeof(WordPage) == kPageBytes && offsetof(ipc::ControlMemory, header) == 0);
 extern WordPage word_page;
 
-// Handles of kernels and graphs that the daemon was told of and that are no collectives, two to a
-// place: one that was pushed out takes the long way once and is back.
+// Handles of kernels and graphs that the daemon knows and that are no collectives. A small cache of
+// two handles a place: a handle that was pushed out takes a Turn once, which puts it back.
 struct Harmless {
   std::atomic<const void*> handles[2];
 };
@@ -48,7 +48,7 @@ inline bool is_harmless(const void* handle) {
          place.handles[1].load(std::memory_order_relaxed) == handle;
 }
 
-// True: the launch of this handle goes to the driver at once. Not for cooperative launches.
+// True: the launch of this handle goes straight to the driver. Not asked for cooperative launches.
 inline bool goes_unobserved(const void* handle) {
   if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return true;
   if (word_page.header.unobserved.load(std::memory_order_relaxed) == 0) return false;
@@ -58,13 +58,13 @@ inline bool goes_unobserved(const void* handle) {
   return true;
 }
 
-// From now on that may be so of this handle; until it is forgotten.
+// Launches of this handle may go unobserved from now on, until it is forgotten.
 void remember_harmless(const void* handle);
 void forget_harmless(const void* handle);
 void forget_all_harmless();
 
-// Reads the word of the session whose control memory `descriptor` is; -1: of none. False: the page
-// is what it was before.
+// Maps the control memory `descriptor` at `word_page`; -1: a page of zeros. False: the mapping
+// failed, and the page is what it was before.
 [[nodiscard]] bool read_word_from(int descriptor);
 
 }  // namespace heddle::shim
