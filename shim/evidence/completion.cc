@@ -30,8 +30,8 @@ ipc::RecordFields completion_of(const StreamSlot& slot, uint64_t seq, wire::Evid
 constexpr uint32_t kRestMin = 64;
 constexpr uint32_t kRestMax = 64 * 1024;
 
-// An event failed: what was placed on this stream is evidence lost, and it rests. The launch is not
-// concerned. `slot.events` is held.
+// An event failed: the shim drops the markers and pairs of this stream, and places none for a
+// while. The launch itself is not affected. `slot.events` is held.
 void rest_events(Inside& in, StreamSlot& slot) {
   slot.next_rest = std::clamp(2 * slot.next_rest, kRestMin, kRestMax);
   slot.rest.store(slot.next_rest, std::memory_order_relaxed);
@@ -64,9 +64,9 @@ bool record(CUevent event, StreamRef stream) {
 
 enum class Placed : uint8_t { kYes, kNotHere, kFailed };
 
-// Records an event, which it makes at the first use. Events belong to the context that is current
-// when they are made, and a stream takes only those of its own: elsewhere it waits for a better
-// moment. One that fails is not used again; what became of its context is not known.
+// Records an event, and makes it at the first use. An event belongs to the context that is current
+// when it is made, and a stream takes only events of its own context. kNotHere: another context is
+// current. An event that failed is not used again, for its context may be gone.
 Placed place(StreamSlot& slot, CUevent& event, unsigned flags, StreamRef stream) {
   if (event == nullptr) {
     if (current_context() != slot.context) return Placed::kNotHere;
@@ -90,13 +90,14 @@ Pair* oldest_recorded(StreamSlot& slot) {
 
 constexpr float kShortestKernelUs = 1;
 
-// What a bracket of two events takes beside its kernel, as against a queue of such kernels, on a
-// stream without and with work before it (measured on an H200).
+// How much longer two events around a kernel say that it took than it takes in a queue of such
+// kernels: on an idle stream, and on a busy one (measured on an H200).
 constexpr float kIdleBracketUs = 0.3f;
 constexpr float kBusyBracketUs = 1.2f;
 
-// Posts the duration of every recorded pair up to `seq`, all of which are done, in the order of
-// their launches: a completion covers all before it. `slot.events` is held.
+// Posts the durations of the recorded pairs up to `seq`, which are all done. They are posted in the
+// order of their launches, because a completion covers all launches before it. `slot.events` is
+// held.
 void harvest(Inside& in, StreamSlot& slot, uint64_t seq) {
   while (Pair* pair = oldest_recorded(slot)) {
     if (pair->seq > seq) return;
@@ -126,8 +127,8 @@ void advance(Inside& in, StreamSlot& slot, uint64_t seq, wire::Evidence evidence
   }
 }
 
-// Pairs that completed by themselves; `slot.events` is held. The oldest is asked about first: if
-// it is not done, none is.
+// Harvests pairs whose events are done. `slot.events` is held. Stops at the oldest pair that is not
+// done, because later ones are not done either.
 void poll_pairs(Inside& in, StreamSlot& slot) {
   while (const Pair* pair = oldest_recorded(slot)) {
     const CUresult result = HEDDLE_REAL(cuEventQuery)(pair->end);
@@ -155,7 +156,7 @@ static_assert(kEventPlaces == size_t{1} << (64 - 54));
 }  // namespace
 
 uint64_t reach_of(const StreamSlot& slot) {
-  // Acquiring: whoever took a number up to this one had the launch in hand before.
+  // Acquire: a thread that took a number up to this one had set `in_hand` before.
   uint64_t reach = slot.posted.load(std::memory_order_acquire);
   for_each_thread([&](const ThreadSlot& thread) {
     const uint64_t in_hand = thread.in_hand.load(std::memory_order_acquire);
@@ -184,7 +185,7 @@ void place_marker(Inside& in, StreamSlot& slot, StreamRef stream) {
   if (reach <= known || !may_place(slot)) return;
   const uint32_t there = slot.marker_tail.load(std::memory_order_relaxed) -
                          slot.marker_head.load(std::memory_order_relaxed);
-  if (there >= StreamSlot::kMarkers) poll_stream(in, slot);  // nobody looked at them so far
+  if (there >= StreamSlot::kMarkers) poll_stream(in, slot);  // some may be done by now
   const EventPermit permit(in);
   if (!permit || !slot.events.try_lock()) return;
   const RelaxedCapture relaxed;
@@ -269,9 +270,10 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
     const RelaxedCapture relaxed;
     const Placed placed = place(slot, open.end, CU_EVENT_DEFAULT, stream);
     if (placed == Placed::kYes) {
-      // Where the GPU was idle, the first event was over before the launch call was: the kernel
-      // began that much later, or launch-bound programs would seem to keep the GPU twice as busy.
-      // Asked last, for the first event needs a microsecond to be over, and asking costs as much.
+      // On an idle GPU the first event is done before the launch call returns, and the kernel
+      // begins later by the length of that call. Without this correction launch-bound programs
+      // would seem to use the GPU twice as much. The query comes last: the first event needs a
+      // microsecond to be done, and the query costs as much.
       const bool idle = HEDDLE_REAL(cuEventQuery)(open.begin) == CUDA_SUCCESS;
       const float led_us = static_cast<float>(returned_ns - open.begun_ns) * 1e-3f;
       open.lead_us = idle ? led_us + kIdleBracketUs : kBusyBracketUs;
@@ -285,7 +287,7 @@ void end_pair(Inside& in, StreamSlot& slot, StreamRef stream, int pair, bool lau
 
 void event_recorded(CUevent event, const StreamSlot& slot, uint64_t seq) {
   EventPlace& place = place_of(event);
-  // Two events of one place: one writer at a time, the other's evidence is lost.
+  // Two events may share a place. It has one writer at a time, and the other's evidence is lost.
   if (place.event.exchange(kBusyEvent, std::memory_order_acquire) == kBusyEvent) return;
   place.slot.store(slot.index, std::memory_order_release);
   place.seq.store(seq, std::memory_order_release);

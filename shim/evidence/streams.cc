@@ -14,25 +14,25 @@ constinit std::atomic<bool> any_detours{false};
 
 namespace {
 
-// The last slot is shared by all streams that found no other.
+// The last slot is shared by all streams that found no slot of their own.
 constexpr uint32_t kOwnSlots = ipc::kStreams - 1;
 constexpr uint64_t kFreeKey = 0;
 constexpr uint64_t kDeadKey = ~uint64_t{0};    // was taken: a search goes on past it
-constexpr uint64_t kEndingKey = kDeadKey - 4;  // the same, but not to be taken yet
+constexpr uint64_t kEndingKey = kDeadKey - 4;  // the same, but still being cleaned up
 
 constinit std::atomic<uint64_t> keys[ipc::kStreams] = {};
 constinit StreamSlot slots[ipc::kStreams];
-constinit Spin keys_lock;  // of who takes a slot; the driver is not called with it
+constinit Spin keys_lock;  // held to take a slot; no driver call is made with it
 
-// One capture that is going on. Whoever took it by `key` writes the rest.
+// One capture that is going on. The thread that took the entry by `key` writes the rest of it.
 struct Capturing {
   std::atomic<uint64_t> key{0};  // 0: free
   std::atomic<CUcontext> context{nullptr};
-  std::atomic<const void*> thread{nullptr};  // whose own default stream it is
+  std::atomic<const void*> thread{nullptr};  // of a per-thread default stream: its thread
 };
 constinit Capturing captures[64];
 constexpr uint64_t kTakenKey = ~uint64_t{0};           // being written; no stream's
-constinit std::atomic<uint32_t> captures_unlisted{0};  // they found no entry
+constinit std::atomic<uint32_t> captures_unlisted{0};  // captures that found no entry
 constinit __thread char this_thread = 0;               // its address names the thread
 constinit pthread_key_t capture_key = 0;
 constinit bool capture_key_made = false;
@@ -49,8 +49,8 @@ bool is_per_thread(StreamRef stream) {
   return stream.handle == CU_STREAM_PER_THREAD || (stream.handle == nullptr && stream.per_thread);
 }
 
-// Handles are aligned pointers of 47 bits, so the low bits tell the three kinds apart and the high
-// ones hold the thread: its place, and which of those that had the place it is.
+// Handles are aligned pointers of 47 bits. So the low bits of a key tell the three kinds of streams
+// apart, and the high bits hold a thread: its slot, and a count of the threads that had that slot.
 constexpr int kPlaceShift = 48;
 constexpr int kOwnerShift = 54;
 static_assert(ipc::kThreads <= 1 << (kOwnerShift - kPlaceShift));
@@ -66,18 +66,19 @@ static_assert(ipc::kThreads <= 1 << (kOwnerShift - kPlaceShift));
                 uint64_t{thread.index} << kPlaceShift | uint64_t{thread.owners} << kOwnerShift);
 }
 
-// Without a session. Threads beyond the pool are taken for one.
+// The key without a session. All threads beyond the pool have the same one.
 uint64_t own_key_of(StreamRef stream) {
   const ThreadSlot* thread = own_slot();
   return thread != nullptr ? key_of(stream, *thread) : key_of(stream, 0);
 }
 
+// `other` is the default stream of an earlier thread in the slot of the thread of `key`.
 bool is_predecessor(uint64_t other, uint64_t key) {
   return (other & 3) == 2 && (other >> kPlaceShift) != (key >> kPlaceShift) &&
          (((other ^ key) >> kPlaceShift) & (ipc::kThreads - 1)) == 0;
 }
 
-// The upper half of a product spread over the slots.
+// Fibonacci hashing, scaled to the number of slots.
 uint32_t home_of(uint64_t key) {
   return static_cast<uint32_t>(((key * 0x9e3779b97f4a7c15u) >> 32) * kOwnSlots >> 32);
 }
@@ -122,8 +123,8 @@ CUdevice device_of(CUcontext context, CUcontext current) {
   return device;
 }
 
-// cuStreamGetCtx alone does not tell: it answers with the Green Context's own context, its newer
-// variant with the primary one.
+// Asks the driver: cuStreamGetCtx answers with the Green Context's own context, but its newer
+// variant with the primary one, so that neither tells.
 bool is_green(CUstream stream) {
   CUgreenCtx green = nullptr;
   return driver_has(kEntry_cuStreamGetGreenCtx) &&
@@ -136,8 +137,8 @@ bool is_blocking(CUstream stream) {
          (flags & CU_STREAM_NON_BLOCKING) == 0;
 }
 
-// Tells the daemon that a stream's slot is free. Not where it may yet hear of launches before that:
-// those at gates. The numbers of the slot's next stream are above theirs.
+// Tells the daemon that a stream's slot is free, unless the stream had gates: the daemon may hear
+// of launches at those only later. The slot's next stream continues their numbers.
 void post_end(Inside& in, const StreamSlot& slot) {
   if (!in || slot.device < 0 || slot.device >= static_cast<int>(ipc::kDevices)) return;
   if (newest_gate(*in.session().gates, slot) != 0) return;
@@ -150,7 +151,7 @@ void post_end(Inside& in, const StreamSlot& slot) {
   in.post(fields);
 }
 
-// Once: if its stream still has that key.
+// Ends the stream of the slot, if the slot still has that key: only one thread does this.
 void end_slot(Inside& in, uint32_t place, uint64_t key, bool gone) {
   if (!keys[place].compare_exchange_strong(key, kEndingKey)) return;
   StreamSlot& slot = slots[place];
@@ -210,7 +211,7 @@ StreamSlot& take(uint64_t key, const Facts& facts) {
   slot.next_rest = 0;
   slot.gate.store(0, std::memory_order_relaxed);
   slot.detoured.store(false, std::memory_order_relaxed);
-  // What is known of one that shares holds for all: it is taken anew at each of their launches.
+  // `signals` of the shared slot stays set: the slot is taken anew at each launch of its streams.
   if (!shared) slot.signals.store(false, std::memory_order_relaxed);
   slot.spared_ns.store(0, std::memory_order_relaxed);
   slot.markable.store(!shared, std::memory_order_relaxed);
@@ -231,8 +232,8 @@ StreamSlot& take(uint64_t key, const Facts& facts) {
   return slot != nullptr ? *slot : take(key, facts);
 }
 
-// Until nobody is at an event any more; no permit is given meanwhile. One lasts for some calls to
-// the driver; that of a thread which was cancelled in them would never come back.
+// Waits until no thread holds a permit; no new one is given meanwhile. A permit lasts for a few
+// driver calls. A thread that was cancelled in them would never give it back: hence the time limit.
 void await_permits() {
   constexpr int64_t kPatienceNs = 1'000'000'000;
   const int64_t until = now_ns() + kPatienceNs;
@@ -241,14 +242,14 @@ void await_permits() {
   }
 }
 
-// Frees every capture that `ended` names; how many there were.
+// Removes up to `most` captures for which `ended` is true. Returns how many there were.
 template <class Ended>
 uint32_t remove_captures(uint32_t most, Ended&& ended) {
   uint32_t removed = 0;
   for (Capturing& capture : captures) {
     uint64_t key = capture.key.load(std::memory_order_acquire);
     if (removed == most) break;
-    // One that is being written is not over yet, and what it says is of the one before.
+    // An entry that is being written is a new capture, and its other fields may be the old one's.
     if (key != 0 && key != kTakenKey && ended(key, capture) &&
         capture.key.compare_exchange_strong(key, 0)) {
       ++removed;
@@ -258,7 +259,7 @@ uint32_t remove_captures(uint32_t most, Ended&& ended) {
   return removed;
 }
 
-// Threads' own default streams have one key for all.
+// The per-thread default streams of all threads share a key here: `thread` tells them apart.
 bool remove_capture(uint64_t key) {
   return remove_captures(1, [key](uint64_t seen, const Capturing& capture) {
            const void* thread = capture.thread.load(std::memory_order_relaxed);
@@ -310,7 +311,8 @@ void end_stream(CUstream stream) {
   const auto key = reinterpret_cast<uint64_t>(stream);
   if (key == kFreeKey) return;
   Inside in;
-  // Without the lock: the driver may make it wait, for a queue that is full at a closed gate.
+  // No lock is held: the driver makes this call wait if the stream's queue is full at a closed
+  // gate.
   StreamSlot* const slot = find(key);
   if (slot != nullptr && !anything_captures()) {
     put_last_word(*slot, {stream, false}, slot->gate.load(std::memory_order_relaxed));
@@ -380,7 +382,7 @@ void capture_begins(StreamRef stream) {
   if (is_per_thread(stream) && capture_key_made) pthread_setspecific(capture_key, &this_thread);
 }
 
-// One that found no entry is known by there being none.
+// A capture without an entry was counted in `captures_unlisted`.
 void capture_ends(StreamRef stream) {
   if (remove_capture(key_of(stream, 0))) return;
   uint32_t unlisted = captures_unlisted.load(std::memory_order_relaxed);
@@ -407,8 +409,8 @@ bool stream_captures(StreamRef stream) {
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const auto ask =
       stream.per_thread ? HEDDLE_REAL(cuStreamIsCapturing_ptsz) : HEDDLE_REAL(cuStreamIsCapturing);
-  // The legacy stream answers with an error while another stream of its context captures; then
-  // nothing may be put into it either.
+  // The legacy stream answers with an error while another stream of its context captures. Nothing
+  // may be put into it then, so that counts as capturing.
   return ask(stream.handle, &status) != CUDA_SUCCESS || status != CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
@@ -438,7 +440,7 @@ EventsRest::~EventsRest() { counts.captures.fetch_sub(1, std::memory_order_seq_c
 
 extern "C" int __cxa_atexit(void (*call)(void*), void* argument, void* object);
 
-// Registered after the driver has been loaded, so that it runs before what the driver registered.
+// Registered after the driver was loaded, so that it runs before the driver's own exit handlers.
 void rest_events_at_exit() {
   static constinit bool registered = false;
   if (registered) return;

@@ -14,20 +14,22 @@ namespace heddle::shim {
 namespace {
 
 constexpr int64_t kLookNs = 20'000;
-constexpr int kLooksInARow = 100;      // 2 ms: then the socket is looked after
+constexpr int kLooksInARow = 100;      // 2 ms: then the helper looks at its socket
 constexpr int kDescriptorsFrom = 500;  // as helper.cc's
 
-// The helper rests; who has something for it says so through the descriptor, once.
+// The helper rests: the first thread with a marker for it writes to the descriptor, once.
 constinit std::atomic<bool> resting{false};
-constinit std::atomic<bool> called{false};  // or looks by itself: no call is needed
+constinit std::atomic<bool> called{false};  // or the helper will look by itself: no need to call
 constinit std::atomic<int> descriptor{-1};
 constinit FileId descriptor_id{};
 
 enum class Look : uint8_t { kNothing, kMore, kShutOut };
 
-// One look; kMore if something is left to see, kShutOut while threads that launch hold all slots.
+// Polls once. kMore: events are left to wait for; kShutOut: launching threads hold all thread
+// slots.
 Look look() {
-  // Only this thread retires sessions. It takes no slot before there is something to see.
+  // Only this thread retires sessions, so it may look at one from outside. It takes a thread slot
+  // only when there is something to poll.
   const Session* session = guard().current.load(std::memory_order_relaxed);
   if (session == nullptr) return Look::kNothing;
   if (session->control->header.contended.load() == 0) return Look::kNothing;
@@ -96,15 +98,15 @@ void watch() {
   const timespec pause{0, kLookNs};
   for (int looks = 0; looks < kLooksInARow; ++looks) {
     const Look found = look();
-    if (found == Look::kShutOut) return;  // whoever called would call at each launch, for nothing
+    if (found == Look::kShutOut) return;  // not resting: launches would call in vain, each time
     if (found == Look::kNothing) {
       resting.store(true, std::memory_order_seq_cst);
-      // Whoever placed a marker in between may have found us awake.
+      // A thread that placed a marker just before may have seen the helper awake, and not called.
       if (look() != Look::kMore || !resting.exchange(false, std::memory_order_seq_cst)) return;
     }
     clock_nanosleep(CLOCK_MONOTONIC, 0, &pause, nullptr);
   }
-  const uint64_t one = 1;  // again, after a look at the socket
+  const uint64_t one = 1;  // poll() returns at once, and this goes on after a look at the socket
   if (fd >= 0) [[maybe_unused]]
     const ssize_t written = write(fd, &one, sizeof one);
 }

@@ -1,5 +1,5 @@
-// Variables of the environment that say yes or no. Only before the program's own threads may change
-// the environment: when the driver is loaded, and at the first cuInit.
+// Environment variables that say yes or no. They are read only when the driver is loaded and at the
+// first cuInit: later the program's own threads may be changing the environment.
 #pragma once
 
 #include <stdlib.h>

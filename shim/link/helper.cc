@@ -1,7 +1,7 @@
 // The helper thread: attaches, watches the socket for the daemon's end, and attaches again.
 //
-// The only calls that it makes to the driver are those of watch.cc. Old mappings stay until no
-// thread is inside them; waiters of a daemon that went away are woken and leave by SELF.
+// It calls the driver only in watch.cc, which polls markers, and to make twins (sm/twin_maker.cc).
+// Old mappings stay until no thread is inside them. Waiters of a dead daemon are woken, and go.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/membarrier.h>
@@ -44,11 +44,11 @@ namespace {
 
 constexpr int kBackoffMinMs = 20;
 constexpr int kBackoffMaxMs = 500;
-constexpr int kRefusedMs = 5000;  // the daemon said no: each question is a line in its log
-constexpr int kReplyMs = 2000;    // a stopped daemon answers later than that, or never
+constexpr int kRefusedMs = 5000;  // after a refusal: each attempt is a line in the daemon's log
+constexpr int kReplyMs = 2000;    // only a daemon that is stopped takes longer to answer
 constexpr int64_t kFirstAttachNs = 100'000'000;
-constexpr int kRecycleMs = 100;        // between looks at sessions that somebody was still in
-constexpr int kLookMs = 1000;          // between looks at what nobody tells
+constexpr int kRecycleMs = 100;        // between looks at retired sessions with threads inside
+constexpr int kLookMs = 1000;          // between looks at changes without a wake-up
 constexpr int kDescriptorsFrom = 500;  // out of the way of programs that count on low numbers
 
 constinit Guarded nobody{};
@@ -58,10 +58,10 @@ constinit Spin init_lock;
 constinit bool can_unmap = false;
 constinit AttachFacts attach_facts{};
 
-// The environment as the first cuInit found it: the application may change it at any time, and
-// reading it meanwhile on another thread can crash.
+// The environment as the first cuInit found it. The application may change it at any time, and a
+// getenv() on another thread meanwhile can crash.
 struct Environment {
-  char socket[128];  // longer than any address, so that what was cut is refused
+  char socket[128];  // longer than any address, so that a path that was cut is refused
   char runtime[128];
   char label[ipc::kLabelBytes + 1];
   char sms[ipc::kLabelBytes + 1], memory[ipc::kLabelBytes + 1], run[ipc::kLabelBytes + 1];
@@ -95,7 +95,7 @@ namespace {
 
 // ---- attaching ----------------------------------------------------------------------------------
 
-// False if the application closed our socket and the number means something else by now.
+// False if the application closed the socket: its number may name another file by now.
 bool owns_socket(const Session& session) { return file_id(session.socket) == session.socket_id; }
 
 int move_up(int fd) {
@@ -105,7 +105,7 @@ int move_up(int fd) {
   return up;
 }
 
-// 0: there is none.
+// The file's size; 0: there is no such file.
 size_t size_of(int fd) {
   struct stat file;
   return fd >= 0 && fstat(fd, &file) == 0 ? static_cast<size_t>(file.st_size) : 0;
@@ -115,7 +115,7 @@ void* map(int fd, size_t bytes, int protection) {
   if (size_of(fd) < bytes) return nullptr;
   void* memory = mmap(nullptr, bytes, protection, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return nullptr;
-  madvise(memory, bytes, MADV_DONTFORK);  // a child has no business in it
+  madvise(memory, bytes, MADV_DONTFORK);  // a forked child must not write records there
   return memory;
 }
 
@@ -157,18 +157,18 @@ bool send_attach(int socket) {
   return ipc::send_packet(socket, packet.span()) == 0;
 }
 
-// In another version only the first two words mean what they do here.
+// An answer of another protocol version has only its first two words in common with this one.
 bool same_protocol(const ipc::Attached& answer) {
   return answer.magic == ipc::kControlMagic && answer.version == ipc::kProtocolVersion;
 }
 
-// Where that fails the next session will not be had either.
+// If mmap() fails here, it will fail for the next session, too.
 void forget_word() {
   if (!read_word_from(-1)) log_line("out of mappings; launching unmanaged");
 }
 
-// Waits for the daemon's answer and takes its descriptors. False: there is none. That of another
-// version may be longer or shorter: its first two words stand in any.
+// Waits for the daemon's answer and takes its descriptors. False: no answer came. An answer of
+// another version may be longer or shorter, but has the first two words.
 bool receive_answer(Session& session, ipc::Attached& answer) {
   pollfd readable{session.socket, POLLIN, 0};
   if (poll(&readable, 1, kReplyMs) <= 0) return false;
@@ -180,7 +180,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
         static_cast<const ipc::ControlMemory*>(map(fds[0], sizeof(ipc::ControlMemory), PROT_READ));
     session.client = static_cast<ipc::ClientMemory*>(
         map(fds[1], sizeof(ipc::ClientMemory), PROT_READ | PROT_WRITE));
-    // Who launches on a daemon's word only is never unobserved.
+    // A fail-closed client is never unobserved: each of its launches needs the daemon's word.
     const bool closed = (answer.flags & ipc::kFailClosed) != 0;
     if (!read_word_from(closed || session.control == nullptr ? -1 : fds[0])) unmap(session);
     if (fds[2] >= 0) session.doorbell = move_up(fds[2]);
@@ -198,7 +198,7 @@ bool receive_answer(Session& session, ipc::Attached& answer) {
   return size == -EMSGSIZE || size >= static_cast<ssize_t>(2 * sizeof(uint32_t));
 }
 
-// All of them, or false. What is seen first meanwhile, attend() tells.
+// Tells the daemon of all kernels; false: it failed. attend() tells of kernels seen later.
 bool tell_kernels(Session& session) {
   while (kernels_untold(session)) {
     const int error = tell_kernel(session);
@@ -218,7 +218,7 @@ void publish(Session& session) {
 
 enum class Attach : uint8_t { kLive, kFailed, kRefused };
 
-// The session is live, or free again.
+// Afterwards the session is live, or free again.
 Attach attach(Session& session) {
   session.socket = connect_daemon();
   if (session.socket < 0) return Attach::kFailed;
@@ -267,8 +267,8 @@ Attach attach(Session& session) {
 
 // ---- retiring -----------------------------------------------------------------------------------
 
-// Unmaps what nobody is inside any more. After membarrier() every thread either has announced its
-// stay where anyone_inside() sees it, or sees that the session is not current.
+// Unmaps retired sessions that no thread is inside any more. After membarrier() every thread either
+// has announced its stay where anyone_inside() sees it, or sees that the session is not current.
 bool recycle() {
   bool left = false;
   for (Session& session : sessions) {
@@ -300,8 +300,8 @@ void retire(Session& session) {
            static_cast<unsigned long long>(session.generation));
 }
 
-// Returns when the daemon, or our end of the socket, is gone. What the application closes goes on
-// as long as it is polled, without a word: it is found missing at the next look.
+// Returns when the daemon, or our end of the socket, is gone. poll() does not return when another
+// thread of the application closes the socket: owns_socket() finds that at the next look.
 void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
     const bool left = recycle();
@@ -319,13 +319,13 @@ void attend(Session& session) {
     if (ready == 0 || polled[1].revents != 0) watch();
     if (end.revents == 0) continue;
     if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return;
-    if (!owns_socket(session)) return;  // nothing is read from what is not ours
+    if (!owns_socket(session)) return;  // it may be a file of the application's by now
     while (kernels_untold(session) && tell_kernel(session) == 0) {
     }
     std::byte ignored[64];
     const ssize_t size = ipc::receive_packet(session.socket, ignored);
     if (size == 0 || (size < 0 && size != -EAGAIN && size != -EMSGSIZE)) return;
-    if (size > 0) give_back_memory();  // whatever it says: there is one thing to be told
+    if (size > 0) give_back_memory();  // the only message that a daemon sends to a session
   }
 }
 
@@ -358,7 +358,7 @@ void* helper_main(void*) {
 
 // ---- the first cuInit ---------------------------------------------------------------------------
 
-// Drivers of CUDA 12.3 do not say it: an MPS control daemon listens in its pipe directory.
+// For drivers up to CUDA 12.3, which do not tell: an MPS control daemon listens in its directory.
 bool mps_runs() {
   const char* directory = secure_getenv("CUDA_MPS_PIPE_DIRECTORY");
   char path[256];
@@ -438,7 +438,7 @@ void gather_facts() {
   gather_memory(attach_facts);
 }
 
-// Drops what a fork left behind. In the first process of all there is nothing to drop.
+// Drops the parent's state in a forked child. In any other process there is nothing to drop.
 void forget_parent() {
   for (Session& session : sessions) {
     if (session.state == Session::State::kFree) continue;
@@ -457,7 +457,7 @@ void forget_parent() {
   forget_lever();
 }
 
-// False if a lock that a fork caught in another thread's hands never comes free.
+// False if the lock never comes free: another thread held it when the process was forked.
 bool lock_init() {
   for (int i = 0; i < 200; ++i) {
     if (init_lock.try_lock()) return true;

@@ -18,7 +18,7 @@ namespace heddle::shim {
 
 extern "C" {
 __attribute__((visibility("default"))) constinit uint32_t heddle_shim_bypass = 0;
-// For `heddle doctor`, which does not attach to find out.
+// `heddle doctor` reads the protocol version here, without attaching.
 extern __attribute__((visibility("default"))) const uint32_t heddle_shim_protocol;
 const uint32_t heddle_shim_protocol = ipc::kProtocolVersion;
 }
@@ -28,8 +28,8 @@ constinit __thread ThreadSlot* my_slot = nullptr;
 
 namespace {
 
-// A ring within this time of the last one finds the daemon still on its way up, or polling; never
-// longer than half of what it polls before it sleeps again.
+// A ring within this time of the last one is skipped: the daemon is still waking up, or polls. The
+// time is at most half of the daemon's own polling time, so that it cannot sleep again meanwhile.
 constexpr int64_t kRungNs = 20'000;
 
 static_assert(ipc::kThreads == 64, "Guarded::threads is a bitmap of them");
@@ -40,17 +40,17 @@ constinit bool exit_key_made = false;
 // See count_without_slot().
 constinit std::atomic<uint64_t> without_slot{0};
 
-// Launched unobserved by threads that ended before they told; added to the counter with the next.
+// Unobserved launches of threads that ended before they reported them. The next report adds them.
 constinit std::atomic<uint64_t> unobserved_left{0};
 
-// Runs at thread exit, and hands the slot to whoever comes next.
+// Runs at thread exit, and frees the thread's slot.
 void release_slot(void* value) {
   auto* slot = static_cast<ThreadSlot*>(value);
   if (slot->owner.load(std::memory_order_relaxed) != &my_slot) return;
   slot->owner.store(nullptr, std::memory_order_relaxed);
   slot->unreported += telling.untold();
   unobserved_left.fetch_add(std::exchange(unobserved_launches, 0), std::memory_order_relaxed);
-  // A cancelled thread may not have left, nor launched.
+  // A cancelled thread may still be inside a session, with a launch in hand.
   slot->in_hand.store(0, std::memory_order_relaxed);
   slot->blocked_ns.store(0, std::memory_order_relaxed);
   slot->inside.store(nullptr, std::memory_order_release);
@@ -98,7 +98,7 @@ void begin_session(ThreadSlot& slot, Session& session) {
 
 ThreadSlot* own_slot() {
   ThreadSlot* slot = my_slot;
-  // One that a fork left behind has another owner.
+  // In a forked child the parent's slot has lost its owner (forget_threads).
   if (slot != nullptr && slot->owner.load(std::memory_order_relaxed) == &my_slot) return slot;
   return claim_slot();
 }
@@ -112,7 +112,7 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
   if (slot == nullptr) return Entry::kNoSlot;
   if (slot->inside.load(std::memory_order_relaxed) != nullptr) return Entry::kBarred;
   if (!announce(*slot, session)) return Entry::kNoSession;
-  // Only from here on does the session stay the one that it is.
+  // The session cannot be recycled from here on, so its generation can be trusted.
   if (slot->generation != session->generation) [[unlikely]]
     begin_session(*slot, *session);
   thread_ = slot;
@@ -123,13 +123,14 @@ void count_without_slot() { without_slot.fetch_add(1, std::memory_order_relaxed)
 [[gnu::hot]] void Inside::post(const ipc::RecordFields& fields, bool urgent) {
   const auto copy = [&](ipc::RecordFields& record) { record = fields; };
   const bool filling = push(copy, std::memory_order_seq_cst);
-  // Who may have to wait wakes the daemon with what it reports before: its next ticket finds it up.
+  // A client without a lease wakes the daemon early, with the completions that it reports: so the
+  // daemon is awake for the client's next ticket.
   const bool early = urgent && asks(fields.device);
   ring(filling || early ? ipc::kWakeOnAsk : ipc::kWakeOnAny, !urgent && !filling);
 }
 
 void Inside::ring_doorbell(bool seldom) {
-  // A daemon that naps may take milliseconds to be up, on a busy host: one ring for each nap.
+  // On a busy host the daemon may take milliseconds to wake up: one ring for each of its naps.
   const uint32_t nap = control().naps.load(std::memory_order_relaxed);
   if (nap != 0 && nap == session_->rung_nap.load(std::memory_order_relaxed)) return;
   // The time now, not the record's: this thread may have been off its processor in between.
@@ -145,9 +146,9 @@ void Inside::ring_doorbell(bool seldom) {
   if (file_id(session_->doorbell) == session_->doorbell_id) {
     // Not write(), which is a cancellation point: the thread is in the session.
     syscall(SYS_write, session_->doorbell, &one, sizeof one);
-    // Behind the write: who finds it skips his own.
+    // Stored after the write: a thread that reads it skips its own ring.
     session_->rung_nap.store(nap, std::memory_order_release);
-  } else {  // the application closed it, and its own file may be there
+  } else {  // the application closed it, and the number may name a file of its own
     session_->detached.store(true, std::memory_order_relaxed);
   }
   errno = before;
@@ -175,7 +176,7 @@ void Inside::report_launches() {
         without_slot.exchange(0, std::memory_order_relaxed), std::memory_order_relaxed);
   }
   if (broken_checks.load(std::memory_order_relaxed) != 0) [[unlikely]] {
-    broken_checks.fetch_sub(1, std::memory_order_relaxed);  // the others are next
+    broken_checks.fetch_sub(1, std::memory_order_relaxed);  // one a report
     count_graph(kBrokenChecks);
   }
 }

@@ -1,9 +1,10 @@
 // A thread's stay inside a session: its slot, its ring, its records.
 //
-// Entering costs a few loads and one plain store; no lock, no fence: the helper thread pays for
-// both sides with membarrier() before it unmaps anything. A stay does not nest: what a profiler's
-// callback or a signal handler calls inside one passes through. It covers no synchronizing call of
-// the application; but at first sight of a kernel its code is loaded, which may synchronize.
+// Entering costs a few loads and one plain store, without a lock or a fence: the helper thread pays
+// for both sides with membarrier() before it unmaps a session. Stays do not nest: a launch by a
+// profiler's callback or a signal handler inside a stay passes through. No stay lasts over a
+// synchronizing call of the application. But the first sight of a kernel loads its code, and that
+// may synchronize.
 #pragma once
 
 #include <atomic>
@@ -19,7 +20,7 @@ namespace heddle::shim {
 struct Unit {
   const void* stream = nullptr;  // its StreamSlot; nullptr: there is no unit
   uint32_t ticket = 0;
-  float us = 0;          // predicted, of all of them
+  float us = 0;          // predicted time of all its launches
   int64_t begun_ns = 0;  // when the first was launched
 };
 
@@ -28,19 +29,19 @@ struct alignas(64) ThreadSlot {
   // What each launch reads and writes: one cache line.
   std::atomic<Session*> inside{nullptr};
   uint64_t generation = 0;            // of the session it last used
-  ipc::ThreadBlock* block = nullptr;  // its own there
+  ipc::ThreadBlock* block = nullptr;  // this slot's, in that session
   // The launch that this thread has in hand, from before it takes its number until the driver has
-  // it: stream index << kStreamShift | a number that its own is not below. 0: none.
+  // it: stream index << kStreamShift | a lower bound of its number. 0: none.
   std::atomic<uint64_t> in_hand{0};
   static constexpr int kStreamShift = 48;
   uint32_t index = 0;
-  uint32_t owners = 0;  // how many threads have had it; the present one is the last
+  uint32_t owners = 0;  // how many threads have had the slot, with the present one
   uint32_t launches = 0;
   uint32_t unreported = 0;  // launches not yet added to the shared counter
-  uint32_t tail_seen = 0;   // of this session's ring
+  uint32_t tail_seen = 0;   // the ring's tail when it was last read
 
   std::atomic<const void*> owner{nullptr};  // address of the owner's thread-local variable
-  std::atomic<int64_t> blocked_ns{0};       // inside a synchronizing call since then; 0: it is not
+  std::atomic<int64_t> blocked_ns{0};       // when its synchronizing call began; 0: in none
   Unit unit;
 };
 extern ThreadSlot thread_slots[ipc::kThreads];
@@ -48,18 +49,20 @@ extern ThreadSlot thread_slots[ipc::kThreads];
 // True if some thread has been in a synchronizing call since `since_ns` or longer.
 bool anyone_blocked(int64_t since_ns);
 
-// This thread's slot, taken at the first call; nullptr where all are taken.
+// This thread's slot, taken at the first call; nullptr if all slots are taken.
 ThreadSlot* own_slot();
-// The same as it was last seen; nullptr before the first call.
+// What own_slot() returned last, which may be the parent's after a fork; nullptr: not called yet.
 extern __thread ThreadSlot* my_slot __attribute__((tls_model("initial-exec")));
 
-// This thread's launches that went by unobserved (unobserved.h) and are not in the shared counter.
+// This thread's unobserved launches (unobserved.h) that are not yet in the shared counter.
 extern __thread uint32_t unobserved_launches __attribute__((tls_model("initial-exec")));
 
-// A launch of a thread that found no slot: counted as SELF_POOL by the next one that has one.
+// Counts a launch of a thread without a slot. The next report of a thread with one adds it to
+// SELF_POOL.
 void count_without_slot();
 
-// The slots in use. A thread that took a number before the caller read it is among them.
+// Visits the slots in use. If the caller has read a stream's `posted` with acquire order, these
+// include the slot of each thread that took one of those numbers.
 template <class Visit>
 void for_each_thread(Visit&& visit) {
   uint64_t used = guard().threads.load(std::memory_order_relaxed);
@@ -74,7 +77,7 @@ class Inside {
     if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return;
     if (Session* session = guard().current.load(std::memory_order_acquire)) enter(session);
   }
-  // Outside, until enter_known().
+  // Starts outside; enter_known() enters.
   explicit Inside(std::nullptr_t) {}
   ~Inside() { leave(); }
   enum class Entry : uint8_t {
@@ -83,18 +86,18 @@ class Inside {
     kNoSlot,  // all are taken
     kBarred,  // bypass, or a stay further up the stack
   };
-  // Enters, after leaving, whatever session is current by now.
+  // After leave(): enters the session that is current by now.
   Entry enter_again() {
     if (__atomic_load_n(&heddle_shim_bypass, __ATOMIC_RELAXED) != 0) return Entry::kBarred;
     Session* session = guard().current.load(std::memory_order_acquire);
-    // A detached one answers nobody; its successor is on the way.
+    // A detached session gets no answer any more; the helper is making the next one.
     if (session == nullptr || session->detached.load(std::memory_order_relaxed)) {
       return Entry::kNoSession;
     }
     return enter(session);
   }
-  // The usual case, where there is no bypass: enters the current session if this thread has been
-  // there before.
+  // The short way, without a look at the bypass: enters the current session if this thread has used
+  // it before.
   bool enter_known();
   Inside(const Inside&) = delete;
   Inside& operator=(const Inside&) = delete;
@@ -106,7 +109,7 @@ class Inside {
     session_ = nullptr;
   }
 
-  // Only where there is a session, which the analyzer does not follow through all of Leased.
+  // Valid only inside a session. (The analyzer cannot follow that through all of Leased.)
   ThreadSlot& thread() const { return *thread_; }
   Session& session() const { return *session_; }
   const ipc::ControlMemory& control() const {
@@ -115,50 +118,51 @@ class Inside {
   ipc::ThreadBlock& block() const { return *thread_->block; }
   const ipc::GrantSlot& grant() const { return session_->control->grants[thread_->index]; }
 
-  // Publishes a record in the thread's ring, and rings the doorbell if the daemon wants to be woken
-  // for every record; now and then only, unless it is `urgent`. A full ring drops the record,
-  // counted.
+  // Publishes a record in the thread's ring. If the daemon wants to be woken for every record,
+  // rings the doorbell: each time if `urgent`, now and then otherwise. A full ring drops the
+  // record, and counts it.
   void post(const ipc::RecordFields& fields, bool urgent = false);
-  // The same of what `fill(ipc::RecordFields&)` makes of a default one, without a call, and without
-  // the ring of the doorbell: that is the caller's, with a fence in between.
+  // The same, inlined, with a default record that `fill(ipc::RecordFields&)` completes. Does not
+  // ring the doorbell: the caller must do so, with a fence in between.
   template <class Fill>
   void post_silently(Fill&& fill);
-  // Rings if the daemon's `sleeping` word is at least `least`; not again at once if `seldom`.
+  // Rings if the daemon's `sleeping` word is at least `least`. If `seldom`, not so soon after the
+  // last ring (kRungNs).
   void ring(ipc::Sleep least, bool seldom = false);
   // Counts one launch under `admission`, for `heddle ps`.
   void count(wire::Admission admission) {
-    // In lots, so that threads do not fight for the shared counter's line.
+    // 64 at a time, so that threads do not contend for the shared counter's cache line.
     constexpr uint32_t kReportLaunches = 64;
     if (admission > wire::Admission::ASK) return count_self(admission);
     if (++thread_->unreported >= kReportLaunches || unobserved_launches != 0) [[unlikely]]
       report_launches();
   }
-  // Adds what this thread has counted, and launched unobserved, to what `heddle ps` shows.
+  // Adds this thread's counts to the shared counters that `heddle ps` shows.
   void report_launches();
-  // Of kernels on the device.
+  // The hints for kernels on the device.
   const ipc::DeviceHints& hints(int device) const {
     const auto index = static_cast<uint32_t>(device);
     return control().hints[index < ipc::kDevices ? index : 0];
   }
-  // Somebody less important waits.
+  // A less important client waits.
   bool contended() const { return control().header.contended.load(std::memory_order_relaxed) != 0; }
-  // False while this client launches freely on the device.
+  // False while the client is leased on the device, and needs no tickets there.
   bool asks(uint8_t device) const {
     return control().devices[device].leased.load(std::memory_order_relaxed) == 0;
   }
-  // Counts one of that; outside it does nothing.
+  // Adds one to a shared counter; outside a session it does nothing.
   using Counter = std::atomic<uint64_t> ipc::ClientMemory::Counters::*;
   void count(Counter counter);
-  // Counts one launch that is to be on an SM set: on it, or not.
+  // Counts one launch with an SM set, by whether it ran there.
   void count_on_sm_set(bool moved);
   void count_twin_launch();
-  // One executable graph, by what became of it: a byte of Counters::graphs.
+  // Counts one executable graph by its GraphFate (twins.h): a byte of Counters::graphs.
   void count_graph(unsigned fate) const;
 
  private:
   Entry enter(Session* session);
   static bool announce(ThreadSlot& slot, Session* session);
-  // True: the ring fills up, and the daemon must see to it.
+  // True: the ring is half full or more, and the daemon must read it.
   template <class Fill>
   bool push(Fill&& fill, std::memory_order publish);
   void ring_doorbell(bool seldom);
@@ -170,8 +174,9 @@ class Inside {
 
 // ---- on the way of each launch ----
 
-// Announces the stay, then looks whether the session is still the current one. The compiler must
-// keep the order; the processor may not, which membarrier() in helper.cc makes up for.
+// Announces the stay, then looks whether the session is still the current one. The signal fence
+// keeps the compiler's order. The processor may reorder the two: membarrier() in helper.cc makes up
+// for it.
 inline bool Inside::announce(ThreadSlot& slot, Session* session) {
   slot.inside.store(session, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
@@ -190,7 +195,7 @@ inline bool Inside::announce(ThreadSlot& slot, Session* session) {
   }
   thread_ = slot;
   session_ = session;
-  // Only from here on does the session stay the one that it is.
+  // The session cannot be recycled from here on, so its generation can be trusted.
   if (slot->generation == session->generation) [[likely]]
     return true;
   leave();
@@ -217,8 +222,8 @@ template <class Fill>
 }
 
 inline void Inside::ring(ipc::Sleep least, bool seldom) {
-  // After a fence that follows the store which published the record: either the daemon sees
-  // that before it sleeps, or we see that it sleeps.
+  // The caller has a fence between publishing the record and this load. So either the daemon sees
+  // the record before it sleeps, or this thread sees that the daemon sleeps.
   if (control().sleeping.load(std::memory_order_seq_cst) >= least) [[unlikely]]
     ring_doorbell(seldom);
 }

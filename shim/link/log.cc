@@ -21,8 +21,8 @@ constexpr uint32_t kLinesPerSecond = 20;
 constinit std::atomic<int64_t> second{0};
 constinit std::atomic<uint32_t> lines{0};
 
-// HEDDLE_LOG as the first line found it: the helper thread must not read an environment that the
-// application may be changing.
+// HEDDLE_LOG as the first log line found it. Later the application may be changing the environment,
+// which the helper thread must not read then.
 constinit pthread_once_t asked = PTHREAD_ONCE_INIT;
 constinit char target[PATH_MAX] = {};
 
@@ -33,8 +33,8 @@ void ask_target() {
   if (bytes <= sizeof target) memcpy(target, named, bytes);
 }
 
-// Opened for each line: a descriptor kept open could be closed, and its number reused, by an
-// application that closes what it does not know.
+// The file is opened for each line. Some applications close all descriptors that they do not know,
+// and the number of one kept open could then name another file.
 void write_line(const char* line, size_t length) {
   const bool to_stderr = strcmp(target, "stderr") == 0;
   const int fd =

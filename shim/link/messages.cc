@@ -13,7 +13,7 @@
 namespace heddle::shim {
 namespace {
 
-// The longest command line that is told; label and framing fit beside it in a packet.
+// The longest command line that is sent; label and framing fit beside it in a packet.
 constexpr size_t kCommandBytes = 4096;
 
 template <class Init>
@@ -23,7 +23,7 @@ void set_text(std::string_view text, size_t most, Init&& init) {
   if (length > 0) memcpy(out.begin(), text.data(), length);
 }
 
-// One segment, behind the segment table that says so.
+// Builds a message of one segment, with its segment table in front.
 template <class Fill>
 void build(Packet& packet, size_t room, Fill&& fill) {
   memset(packet.bytes, 0, room);

@@ -1,5 +1,5 @@
 // The control messages that a shim sends, as packets: a Cap'n Proto message with its segment
-// table, built in place. Nothing here allocates or fails: what is too long is cut.
+// table, built in place. Nothing here allocates or fails: texts that are too long are cut.
 #pragma once
 
 #include <cstddef>
@@ -72,7 +72,7 @@ struct alignas(8) Packet {
 };
 
 std::string_view command_line();  // of this process; one thread at a time
-void build_attach(Packet& packet, const AttachFacts& facts);  // and what time it is
+void build_attach(Packet& packet, const AttachFacts& facts);  // with the present time
 void build_kernel(Packet& packet, const KernelFacts& facts);
 void build_need(Packet& packet, const MemoryNeed& need);
 

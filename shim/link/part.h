@@ -1,10 +1,10 @@
-// A part of a whole as a variable of the environment says it, such as "0.3".
+// Parses a fraction such as "0.3" from an environment variable.
 #pragma once
 
 namespace heddle::shim {
 
-// By digits: the application's locale may write decimals with a comma, and strtof follows it.
-// 0 for what is no number from 0.01 to 1.
+// Parses digit by digit, because strtof follows the application's locale, which may have a decimal
+// comma. 0: the text is no number from 0.01 to 1.
 inline float part_of(const char* text) {
   double value = 0, place = 0;
   for (const char* c = text; *c != '\0'; ++c) {

@@ -1,8 +1,8 @@
 // The few pieces of the C++ run-time library that Cap'n Proto refers to. libstdc++'s own would
 // bring an emergency pool with a constructor into every program that the shim is loaded into.
 //
-// None of this runs while the shim builds its messages, which allocates nothing and has no
-// function-local statics: it is here for the linker, and correct all the same.
+// None of this runs: the shim allocates nothing when it builds its messages, and has no guarded
+// function-local statics. The linker needs these definitions, and they are correct all the same.
 #include <sched.h>
 #include <stdlib.h>
 
@@ -19,7 +19,7 @@ void operator delete(void* memory, size_t) noexcept { free(memory); }
 
 extern "C" {
 
-// Guards of function-local statics: byte 0 says initialized, byte 1 says that somebody is at it.
+// Guards of function-local statics. Byte 0: initialized; byte 1: a thread is initializing.
 int __cxa_guard_acquire(uint8_t* guard) {
   while (__atomic_load_n(&guard[0], __ATOMIC_ACQUIRE) == 0) {
     if (__atomic_exchange_n(&guard[1], 1, __ATOMIC_ACQUIRE) == 0) {
@@ -35,7 +35,7 @@ void __cxa_guard_release(uint8_t* guard) {
   __atomic_store_n(&guard[1], 0, __ATOMIC_RELEASE);
 }
 
-// Type descriptions point at these; nothing here asks for a type at run time.
+// Type descriptions (RTTI) point at these vtables. The shim never uses a type at run time.
 extern const void* const heddle_class_type[11] __asm__("_ZTVN10__cxxabiv117__class_type_infoE");
 extern const void* const heddle_si_class_type[11] __asm__(
     "_ZTVN10__cxxabiv120__si_class_type_infoE");

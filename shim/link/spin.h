@@ -1,7 +1,10 @@
-// A lock for slow paths inside an application: one word, no destructor, nothing to leak at exit.
-// On the launch path it is only ever tried, but for StreamSlot::turn: a stream whose launches make
-// detours has that, and others wait there for the calls of one launch. A thread that is cancelled
-// while it holds one would leave it taken for ever, so that cancellation waits until it is free.
+// A spin lock for slow paths inside an application: trivially destructible, nothing to leak at
+// exit.
+//
+// Most launches only try such a lock. Two kinds wait for one: the first launch of a kernel or into
+// a stream, for a short table update, and launches into a stream with detours (StreamSlot::turn),
+// for the driver calls of another launch there. A thread that was cancelled while it held a lock
+// would leave it taken for ever, so cancellation is disabled until the lock is free.
 #pragma once
 
 #include <pthread.h>
@@ -31,7 +34,7 @@ class Spin {
     taken_.store(false, std::memory_order_release);
     pthread_setcancelstate(before, &before);
   }
-  // In a forked child: whoever held it is not there.
+  // In a forked child: the thread that held it does not exist there.
   void forget() { taken_.store(false, std::memory_order_relaxed); }
 
  private:

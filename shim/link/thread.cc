@@ -19,7 +19,7 @@ int start_thread(const char* name, void* (*run)(void*)) {
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
   int error = pthread_create(&thread, &attributes, run, nullptr);
-  // Much thread-local storage in the process can make a small stack too small.
+  // The process may have more thread-local storage than this stack can hold.
   if (error == EINVAL) error = pthread_create(&thread, nullptr, run, nullptr);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);

@@ -1,9 +1,9 @@
-// The threads of the shim's own.
+// The shim's own threads.
 #pragma once
 
 namespace heddle::shim {
 
-// Starts a detached thread that takes no signal. 0, or what pthread_create said.
+// Starts a detached thread that takes no signal. 0, or the error of pthread_create.
 int start_thread(const char* name, void* (*run)(void*));
 
 }  // namespace heddle::shim

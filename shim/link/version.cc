@@ -1,6 +1,6 @@
 #include "commit.inc"
 
-// For `heddle doctor`, which names a shim of another build than its own.
+// `heddle doctor` compares this with its own commit, and reports a shim of another build.
 extern "C" {
 extern __attribute__((visibility("default"))) const char heddle_shim_commit[];
 const char heddle_shim_commit[] = HEDDLE_COMMIT;
