@@ -11,16 +11,16 @@ namespace {
 constexpr CUdeviceptr kRefused = 1;
 constexpr auto kAlreadyRegistered = static_cast<CUresult>(712);
 
-// Units that the GPU tells of together with a gate; others with a later one.
+// The most units whose end the GPU writes in front of one gate. Others wait for a later gate.
 constexpr unsigned kToldMost = 16;
 
-// Tickets until the floor is looked at: far fewer than ipc::kGateAhead.
+// The floor is checked once in so many tickets (gate_follow): far fewer than ipc::kGateAhead.
 constexpr uint32_t kFollows = 1u << 20;
 
-// The driver took a gate alone, which it refused together with a write.
+// The driver accepted a gate alone after it refused one together with a write.
 constinit std::atomic<bool> only_waits{false};
 
-// In the device's primary context if there is one, otherwise in the thread's own.
+// Registers in the device's primary context if there is one, otherwise in the thread's own.
 CUdeviceptr register_page(GateBook& book, int device) {
   const RelaxedCapture relaxed;
   ipc::GatePage* const page = book.page.load(std::memory_order_relaxed);
@@ -41,7 +41,7 @@ CUdeviceptr register_page(GateBook& book, int device) {
   return there ? at : kRefused;
 }
 
-// What is queued in the stream must not outlive the registration.
+// Whether a gate may be queued in the stream: it must not outlive the page's registration.
 bool may_hold(const GateBook& book, const StreamSlot& stream) {
   return book.in_primary.load(std::memory_order_relaxed) ||
          book.context.load(std::memory_order_relaxed) == stream.context;
@@ -51,13 +51,13 @@ constexpr size_t word_of(int device) {
   return offsetof(ipc::GatePage, word) + sizeof(uint32_t) * static_cast<size_t>(device);
 }
 
-// A stream's newest gate in one word, so that a ticket is never told to another session's page; and
-// whether the GPU will say that its unit is over.
+// StreamSlot::gate: a stream's newest gate, with its session's book, so that a ticket is never
+// written to another session's page. kTold: the GPU has been asked to write that its unit is over.
 constexpr uint64_t kTold = uint64_t{1} << 63;
 uint64_t gate_of(const GateBook& book, uint32_t ticket) {
   return static_cast<uint64_t>(&book - gate_books + 1) << 32 | ticket;
 }
-// 0: it is of another book, or told.
+// The gate's ticket; 0: it is of another book, or kTold is set.
 uint32_t untold(const GateBook& book, uint64_t gate) {
   const auto ticket = static_cast<uint32_t>(gate);
   return gate == gate_of(book, ticket) ? ticket : 0;
@@ -93,14 +93,15 @@ bool submit_wait(StreamRef stream, const GateTicket& ticket) {
   return wait(stream.handle, ticket.word, ticket.number, CU_STREAM_WAIT_VALUE_GEQ) == CUDA_SUCCESS;
 }
 
-// What so many tickets ago was posted has lost its word to a later unit.
+// Whether the ticket still has its word in GatePage::done: kGateUnits tickets later another unit
+// uses that word.
 bool has_word(uint32_t ticket, uint32_t newest) {
   return ticket != 0 && newest - ticket < ipc::kGateUnits;
 }
 
-// The ticket of a gate that was put into the stream. Another thread's may be there already though
-// it was drawn later: whatever lets this launch go has to let that one go, so that it is its
-// ticket. 0: the unit of that one has ended, so that a launch needs a gate of its own behind it.
+// The ticket that a launch behind a new gate in the stream waits for. Another thread may have put a
+// gate with a later ticket there before: then the launch needs that one to be let go, too, and has
+// its ticket. 0: the unit of that later gate has ended, so the launch needs a gate of its own.
 uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket) {
   uint64_t gate = stream.gate.load(std::memory_order_relaxed);
   do {
@@ -110,8 +111,9 @@ uint32_t stands_behind(const GateBook& book, StreamSlot& stream, uint32_t ticket
   return ticket;
 }
 
-// Writes for the units that are over when the stream gets to its gate: its own newest one, and what
-// the legacy stream's rules put before it. Where that one waits, their own next word would as well.
+// Fills in writes for the units that are over when the stream reaches the new gate: its own last
+// unit, and those that the legacy stream's rules order before it. Those streams would also wait
+// behind this gate, or behind the wait, before they could write their units' words themselves.
 unsigned tell_before(const GateBook& book, StreamSlot& stream, const GateTicket& ticket,
                      CUstreamBatchMemOpParams* ops) {
   if (only_waits.load(std::memory_order_relaxed)) return 0;
@@ -149,7 +151,7 @@ CUdeviceptr page_at(GateBook& book, int device) {
 uint32_t draw_ticket(GateBook& book, int device) {
   Sums& sums = book.sums[device];
   uint32_t ticket = 0;
-  while (ticket == 0) {  // 0 is nobody's
+  while (ticket == 0) {  // 0 means no ticket
     ticket = book.posted[device].fetch_add(1, std::memory_order_seq_cst) + 1;
     __atomic_store_n(&sums.before[ticket % ipc::kGateUnits],
                      sums.all.load(std::memory_order_relaxed), __ATOMIC_RELAXED);
@@ -168,7 +170,7 @@ GateTicket take_ticket(GateBook& book, int device) {
 
 uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
   if (page_at(book, stream.device) == 0 || !may_hold(book, stream)) return 0;
-  if (stream_captures(ref)) return 0;  // out of our sight: it would be a node of the graph
+  if (stream_captures(ref)) return 0;  // the shim saw no capture begin; the gate would be a node
   const GateTicket ticket = take_ticket(book, stream.device);
   if (ticket.word == 0) return 0;
   CUstreamBatchMemOpParams ops[kToldMost + 1];
@@ -180,7 +182,7 @@ uint32_t put_gate(GateBook& book, StreamSlot& stream, StreamRef ref) {
     if (there && told > 0) only_waits.store(true, std::memory_order_relaxed);
   }
   if (!there) {
-    let_posted_go(book);  // nobody will tell of that ticket
+    let_posted_go(book);  // no record will have the ticket that was drawn
     book.at.store(kRefused, std::memory_order_release);
     return 0;
   }
@@ -203,7 +205,7 @@ void put_last_word(StreamSlot& stream, StreamRef ref, uint64_t gate) {
   const auto ticket = static_cast<uint32_t>(gate);
   const uint32_t newest = book.posted[stream.device].load(std::memory_order_relaxed);
   if (page <= kRefused || !has_word(ticket, newest) || stream_captures(ref)) return;
-  if (!stream.gate.compare_exchange_strong(gate, gate | kTold)) return;  // another's is behind it
+  if (!stream.gate.compare_exchange_strong(gate, gate | kTold)) return;  // there is a newer gate
   CUstreamBatchMemOpParams op = write_done(page, stream.device, ticket);
   if (!submit(ref, &op, 1)) only_waits.store(true, std::memory_order_relaxed);
 }

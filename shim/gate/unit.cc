@@ -5,18 +5,20 @@
 namespace heddle::shim {
 namespace {
 
-// Memory that is freed in stream order behind a gate cannot be used again. And when all gates open,
-// the GPU has work until a thread has woken up.
+// How far ahead of the gates a device's launches may be, by predicted time. Not further: memory
+// that is freed in stream order behind a gate cannot be used again. Not less: when the gates open,
+// the GPU has work until a napping thread has woken up.
 constexpr uint32_t kAheadUs = 5'000;
-// The driver's queue of a stream ends at 1 020 entries. There it makes the thread wait, and other
-// threads' allocations with it. A launch, copy or event takes one, and a gate two.
+// The driver's queue of a stream has 1 020 entries. When it is full the driver makes the thread
+// wait, and other threads' allocations with it. A launch, copy or event takes one entry, a gate
+// two.
 constexpr uint32_t kEntriesAhead = 400;
 constexpr uint32_t kUnitsAhead = 190;
 static_assert(kUnitsAhead + ipc::kThreads < ipc::kGateUnits, "each has its word");
 constexpr int64_t kNapNs = 200'000;
 
-// A sum in one word: entries, and their predicted time in 16ths of a microsecond. Both go round,
-// and a carry from one to the other is one entry more.
+// A sum in one word: the number of entries above, and their predicted time in 1/16 µs below. Both
+// wrap around; a carry from the time counts as one entry more.
 constexpr uint32_t kTicksOfUs = 16;
 constexpr uint64_t sum_of(float us) {
   return uint64_t{1} << 32 | static_cast<uint32_t>(us * kTicksOfUs);
@@ -82,7 +84,7 @@ bool is_far_ahead(const GateBook& book, int device) {
   return ahead >> 32 >= kEntriesAhead || static_cast<uint32_t>(ahead) >= kAheadUs * kTicksOfUs;
 }
 
-// The daemon wakes nobody: a thread that is so far ahead has time.
+// The daemon does not wake this futex: a thread so far ahead can wait for its timeout.
 void nap_at_gate(const GateBook& book, int device) {
   const std::atomic<uint32_t>& word = released(book, device);
   ipc::futex_wait(&word, word.load(), kNapNs);

@@ -12,18 +12,18 @@
 namespace heddle::shim {
 namespace {
 
-constexpr unsigned kGroupSms = 8;  // the least that Hopper gives with clusters; others round up
-// The last one is what the split left over.
+constexpr unsigned kGroupSms = 8;  // Hopper's smallest group with clusters; others round up
+// The last group has the SMs that the split left over.
 constexpr unsigned kGroups = ipc::kSmGroups;
 
-// The two events that tie a thread's detours together, each recorded anew for every detour: whoever
-// waits for one waits for what it stood for at the call. A thread is on one detour at a time.
+// The two events of a thread's detours. Each detour records them anew: a stream that waits for an
+// event waits for its state at the time of the call. A thread makes one detour at a time.
 struct Tie {
   CUevent in = nullptr;   // on the application's stream
   CUevent out = nullptr;  // on the lane
 };
 
-// Of one device: its family, the smaller sets first. Written where no other thread can launch
+// The family of one device, the smaller sets first. Written only while no other thread can launch
 // (make_family) or make a detour (end_sm_sets).
 struct Pool {
   Spin primary_lock;
@@ -33,19 +33,19 @@ struct Pool {
   std::atomic<CUcontext> primary{nullptr};
   std::atomic<ipc::SmSet> sets[StreamSlot::kLanes] = {};
   CUgreenCtx contexts[StreamSlot::kLanes] = {};
-  CUcontext plain[StreamSlot::kLanes] = {};  // the same as graphs know them; nullptr: not to be had
-  Tie ties[ipc::kThreads];                   // by thread slot: each its own thread's
+  CUcontext plain[StreamSlot::kLanes] = {};  // the same, for graph nodes; nullptr: not to be had
+  Tie ties[ipc::kThreads];                   // by thread slot, used by its thread alone
   // Lanes that ended streams left, by place: a handle of 47 bits, and above it the priority.
   std::atomic<uint64_t> spares[StreamSlot::kLanes][ipc::kStreams] = {};
-  std::atomic<uint32_t> small_lanes{0};  // that are there, of all places but the last
+  std::atomic<uint32_t> small_lanes{0};  // existing lanes in all members but the last, largest one
 };
 constinit Pool pools[ipc::kDevices] = {};
 
-// Lanes in smaller sets than the largest, which a rule's set is: each has up to 0.1 MiB of the
-// device (H100), and 256 streams under twelve sizes would have 3 072.
+// The most lanes in members smaller than the largest one, which is the rule's set. Each lane takes
+// up to 0.1 MiB of device memory (H100), and 256 streams with twelve sizes would have 3 072.
 constexpr uint32_t kSmallLanesMost = 128;
 
-// A stream whose lane failed stays on the whole device for so long, each time twice as long.
+// After a lane failed, its stream stays on the whole device for this time, twice as long each time.
 constexpr int64_t kLaneRestMinNs = 10'000'000;
 constexpr int64_t kLaneRestMaxNs = 10'000'000'000;
 
@@ -64,7 +64,7 @@ unsigned split(CUdevice device, CUdevResource (&groups)[kGroups]) {
   return count;
 }
 
-// The application's kernels update nodes of its graphs.
+// Kernels of the application update nodes of its graphs (keep_whole_device).
 std::atomic<bool> keeps_whole_device{false};
 
 uint32_t members_in_use(const Pool& pool) {
@@ -99,7 +99,7 @@ bool is_small(const Pool& pool, uint32_t place) {
   return place + 1 < pool.members.load(std::memory_order_relaxed);
 }
 
-// nullptr if there are enough, or the driver would not make it: then its stream rests.
+// Makes a lane. nullptr: there are too many already, or the driver refused, and the stream rests.
 CUstream make_lane(StreamSlot& slot, Pool& pool, uint32_t place) {
   const bool small = is_small(pool, place);
   if (small && pool.small_lanes.fetch_add(1) >= kSmallLanesMost) {
@@ -121,8 +121,8 @@ void end_lane(Pool& pool, uint32_t place, CUstream lane) {
   HEDDLE_REAL(cuStreamDestroy_v2)(lane);
 }
 
-// The lane of a stream that is gone is kept for the next of its priority: drivers keep memory of
-// each Green Context's stream that was ever made (some 100 MiB of 12 000 streams on an H100).
+// Keeps the lane of an ended stream for the next stream of the same priority. Drivers never free
+// all memory of a Green Context's stream: 12 000 streams left some 100 MiB on an H100.
 void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
   const uint64_t word = reinterpret_cast<uint64_t>(lane) | uint64_t{static_cast<uint16_t>(priority)}
                                                                << kPriorityShift;
@@ -136,8 +136,8 @@ void leave_lane(Pool& pool, uint32_t place, CUstream lane, int priority) {
   end_lane(pool, place, lane);
 }
 
-// Only one in which nothing runs: that may wait for what the new stream is to launch. nullptr:
-// there is none.
+// Takes a kept lane in which nothing runs: work in a lane may wait for what the new stream is about
+// to launch. nullptr: there is none.
 CUstream take_lane(Pool& pool, uint32_t place, int priority) {
   int looks_left = 8;  // each is a call to the driver
   for (auto& spare : pool.spares[place]) {
@@ -167,7 +167,8 @@ CUstream lane_of(StreamSlot& slot, Pool& pool, uint32_t place) {
   return lane;
 }
 
-// Events belong to the context that is current as they are made.
+// Makes the tie's events in the primary context: an event belongs to the context that is current
+// when it is made.
 bool has_tie(Tie& tie, CUcontext primary) {
   if (tie.out != nullptr) [[likely]]
     return true;
@@ -189,7 +190,8 @@ ipc::MadeSets wanted_sets(const ipc::DeviceTerms& terms) {
           ipc::unpack_ring(terms.ring.load(std::memory_order_relaxed))};
 }
 
-// Of `count` groups, what a client with these words is to have: the smaller ones first.
+// The members that a client with these terms is to have on a device of `count` groups, the smaller
+// ones first.
 uint32_t members_of(const ipc::DeviceTerms& terms, ipc::GroupCount count,
                     ipc::SmSet (&members)[StreamSlot::kLanes]) {
   const ipc::SmSet all = ipc::SmSet::first(count);
@@ -207,7 +209,7 @@ uint32_t members_of(const ipc::DeviceTerms& terms, ipc::GroupCount count,
       add(ipc::ring_groups(n, ring, p, rule, count));
     }
   }
-  if (found == StreamSlot::kLanes) --found;  // a rule's set is what its client always needs
+  if (found == StreamSlot::kLanes) --found;  // room for the rule's set, which is always needed
   add(rule);
   return found;
 }
@@ -312,7 +314,7 @@ void make_family(CUdevice device, CUcontext primary) {
   uint32_t made = 0;
   for (uint32_t i = 0; i < wanted; ++i) {
     const CUgreenCtx context = make_context(device, groups, count, members[i]);
-    if (context == nullptr) continue;  // the next larger one stands in for it
+    if (context == nullptr) continue;  // the next larger member stands in for it
     pool.contexts[made] = context;
     if (!driver_has(kEntry_cuCtxFromGreenCtx) ||
         HEDDLE_REAL(cuCtxFromGreenCtx)(&pool.plain[made], context) != CUDA_SUCCESS) {
@@ -423,7 +425,7 @@ void end_lanes(StreamSlot& slot, bool gone) {
   }
 }
 
-// Waits for what runs in them, as the end of the primary context would.
+// Waits for the work in the lanes, as the end of the primary context would.
 void end_sm_sets(CUdevice device) {
   if (static_cast<uint32_t>(device) >= ipc::kDevices) return;
   Pool& pool = pools[device];

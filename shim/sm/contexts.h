@@ -1,26 +1,27 @@
 // SM sets: parts of a device's SMs, as Green Contexts beside its primary context (KRISP section 4:
 // kernel-scoped partition instances).
 //
-// The driver splits a device into groups, alike in every process; an SM set is some of them, and
-// the empty one the whole device. A launch on a set makes a detour: what the application's stream
-// holds so far is waited for by a stream of the set, which launches and is waited for in turn, so
-// that the stream's order is kept, the default stream's too. Each stream has its own stream on each
-// set, its lane: two that shared one would wait for each other.
+// The driver splits a device into groups, the same ones in every process. An SM set is some of
+// these groups, and the empty set is the whole device. A launch on a set makes a detour through a
+// lane, a stream of that set: the lane waits for the application's stream, launches, and the
+// application's stream waits for the lane. So the stream's order is kept, also that of the default
+// stream. Each stream has a lane of its own on each set: streams that shared a lane would wait for
+// each other.
 //
-// cuGreenCtxCreate waits for the kernels that the process has running, and what the process
-// launches meanwhile waits with it: beside a kernel that waits for another launch it would never
-// return. So a device's SM sets are made as its primary context comes into being, before anybody
-// can launch there, and never later. They are the process's family: the set of the client's rule,
-// and the sizes that a policy may keep single launches to. A launch for which the family has no
-// exact member goes into the next larger one, or keeps the whole device, counted. Lanes and events
-// wait for nothing: a launching thread makes them when it first needs them. Only streams of primary
-// contexts have lanes: another context is another address space, and streams of Green Contexts that
-// the application made have their SMs already.
+// cuGreenCtxCreate waits for the kernels that the process has running, and launches meanwhile wait
+// with it. If a running kernel waits for another launch, the call never returns. So a device's SM
+// sets are made when its primary context comes into being, before any thread can launch there, and
+// never later. They are the process's family: the set of the client's rule, and the sizes to which
+// a policy may keep single launches. A launch without an exact member goes into the next larger
+// one, or keeps the whole device, and is counted. Making lanes and events waits for nothing: a
+// launching thread makes them when it first needs them. Only streams of primary contexts have
+// lanes: another context is another address space, and streams of Green Contexts that the
+// application made have their SMs already.
 //
-// A lane that waits takes one of the process's hardware queues, which streams share: what it waits
-// for may be behind it, and a program that writes a value for another stream hangs (seen on an H100
-// under MPS, where a process has two unless it asks for more; not with 4). Without enough of them
-// there is no family: CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets.
+// A waiting lane takes one of the process's hardware queues, which streams share. The work that the
+// lane waits for may be behind it in that queue: a program that writes a value for another stream
+// hung on an H100 under MPS with two queues, the default there, but not with 4. So a process with
+// fewer than 4 has no family (CUDA_DEVICE_MAX_CONNECTIONS, which `heddle run` sets).
 #pragma once
 
 #include <time.h>
@@ -33,7 +34,7 @@
 
 namespace heddle::shim {
 
-// The primary context of a device, nullptr if it is not there.
+// The primary context of a device; nullptr if it is not active.
 CUcontext primary_of(CUdevice device);
 bool primary_is_active(CUdevice device);
 
@@ -43,41 +44,41 @@ size_t read_groups(CUdevice device, std::span<uint16_t> widths);
 // Held while the device's primary context may come into being.
 Spin& primary_lock(CUdevice device);
 
-// Makes the family of a device whose primary context has just come into being. The caller makes
-// sure that no other thread has that context yet.
+// Makes the family of a device whose primary context has just come into being. The caller ensures
+// that no other thread has that context yet.
 void make_family(CUdevice device, CUcontext primary);
 
-// Whether the process has hardware queues enough for lanes, by its environment. At the first
-// cuInit.
+// Finds out from the environment whether the process has enough hardware queues for lanes. Called
+// at the first cuInit.
 void count_queues(bool mps);
 
-// The device has a family in use, and this is its primary context.
+// Whether the device has a family in use, and `context` is its primary context.
 bool has_family(int device, CUcontext context);
-// From now on no launch of the process goes to an SM set. Of a graph of the primary context a
-// kernel on an SM set, which is another context, can update no node (cudaErrorInvalidValue, on an
-// H200).
+// From now on no launch of the process goes to an SM set. For processes whose kernels update graph
+// nodes: a kernel on an SM set runs in another context, and cannot update a node of a graph of the
+// primary context (cudaErrorInvalidValue on an H200).
 void keep_whole_device();
-// Which that is, for the next daemon (ipc::pack_made); 0: there is none.
+// The family's sets, for the next daemon (ipc::pack_made); 0: there is none.
 uint64_t made_sets(int device);
-// The member that stands in for the set, empty: the whole device.
+// The smallest member that holds the set; empty: the launch keeps the whole device.
 ipc::SmSet member_for(int device, ipc::SmSet set);
-// Of that member, or of the empty set the primary context; nullptr: the driver gives none.
+// The context of that member, or the primary context for an empty one; nullptr: there is none.
 CUcontext context_of(int device, ipc::SmSet member);
 
-// The set of `size` groups within `within` for a client with these words; `within` if there is
-// none.
+// The set of `size` groups within `within` for a client with these terms; `within` if there is no
+// such set.
 ipc::SmSet size_set(int device, ipc::GroupCount size, const ipc::DeviceTerms& terms,
                     ipc::SmSet within);
 
-// A launch of the stream can be moved to the device's SM sets.
+// Whether launches of the stream can be moved to the device's SM sets now.
 bool has_lanes(const StreamSlot& slot);
 
-// Events that tie streams together; false: the driver refused.
+// Record an event in a stream, and have a stream wait for one. False: the driver refused.
 bool record(CUevent event, StreamRef stream);
 bool await(StreamRef stream, CUevent event);
 
-// Where a tie failed: looks until `done`, for a second at most. Without a call that waits in the
-// driver, which would never return if that work waited for this thread's next launch.
+// After a tie failed: polls until `done`, for a second at most. A call that waits in the driver
+// would never return if the work waited for this thread's next launch.
 template <class Done>
 void look_until(Done&& done) {
   constexpr int64_t kPatienceNs = 1'000'000'000;
@@ -87,20 +88,20 @@ void look_until(Done&& done) {
   }
 }
 
-// A launch's way to an SM set and back. On the caller's thread, who holds the stream's turn. The
-// end of the primary context waits until it is over (EventPermit).
+// A launch's way to an SM set and back, on the launching thread, which holds the stream's turn. The
+// end of the primary context waits until the detour is over (EventPermit).
 class Detour {
  public:
-  // Makes the set's stream wait for `from`. stream() is nullptr if the launch must stay.
+  // Makes the lane wait for `from`. stream() is nullptr if the launch must stay in `from`.
   Detour(const Inside& in, StreamSlot& slot, StreamRef from, ipc::SmSet set);
   Detour(const Detour&) = delete;
   Detour& operator=(const Detour&) = delete;
 
   CUstream stream() const { return lane_; }
 
-  // Makes `from` wait for what was launched into stream(). If the driver refuses, the calling
-  // thread looks until that is done, for a second at most, and the stream stays where it is for a
-  // while; false.
+  // Makes `from` wait for the work in stream(). False: the driver refused. Then the calling thread
+  // has polled until that work was done, for a second at most, and the stream uses no lane for a
+  // while.
   bool back();
 
  private:
@@ -108,16 +109,16 @@ class Detour {
   StreamSlot& slot_;
   const StreamRef from_;
   CUstream lane_ = nullptr;
-  uint32_t place_ = 0;  // of the set in the pool
+  uint32_t place_ = 0;  // of the set in the family
   CUevent out_ = nullptr;
 };
 
-// The stream of the slot ends: its lanes are left to the next, or forgotten if their context is
-// `gone`.
+// The stream of the slot ends: its lanes are kept for other streams, or forgotten if their context
+// is `gone`.
 void end_lanes(StreamSlot& slot, bool gone);
 
-// The device's primary context is about to go: its Green Contexts, which keep it, go first. No
-// thread is on a detour (EventsRest).
+// The device's primary context is about to end: its Green Contexts, which hold it, end first. No
+// thread may be on a detour (EventsRest).
 void end_sm_sets(CUdevice device);
 
 void forget_sm_sets();  // in a forked child

@@ -7,14 +7,14 @@
 namespace heddle::shim {
 namespace {
 
-// A graph in a topological order; all arrays by place in that order, but for `place`.
+// A graph in a topological order: the node at each place, and the place of each node.
 struct Order {
   std::span<uint32_t> node, place;
   std::span<uint32_t> starts, targets;  // the edges of each node, by node
-  std::span<uint32_t> waits_for;        // by node: edges that are not behind it yet
+  std::span<uint32_t> waits_for;        // by node: edges from nodes without a place so far
 };
 
-// Kahn's algorithm. False: the edges make no order.
+// Kahn's algorithm. False: the edges have a cycle, or name nodes that are not there.
 bool sort(Order& order, std::span<const GraphEdge> edges) {
   const auto count = static_cast<uint32_t>(order.node.size());
   for (const GraphEdge& edge : edges) {
@@ -59,9 +59,9 @@ size_t find_cuts(std::span<const uint32_t> kernels, std::span<const GraphEdge> e
   order.waits_for = pages.take<uint32_t>(count);
   if (!sort(order, edges)) return 0;
 
-  const auto first_after = pages.take<uint32_t>(count);  // the nearest that an edge leads to
-  const auto last_before = pages.take<uint32_t>(count);  // the nearest that one comes from, + 1
-  const auto overlaps = pages.take<int32_t>(count);      // programmatic edges that begin or end
+  const auto first_after = pages.take<uint32_t>(count);  // nearest place that an edge leads to
+  const auto last_before = pages.take<uint32_t>(count);  // nearest that an edge comes from, + 1
+  const auto overlaps = pages.take<int32_t>(count);      // programmatic edges: begun less ended
   std::fill(first_after.begin(), first_after.end(), static_cast<uint32_t>(count));
   for (const GraphEdge& edge : edges) {
     const uint32_t from = order.place[edge.from], to = order.place[edge.to];
@@ -70,7 +70,7 @@ size_t find_cuts(std::span<const uint32_t> kernels, std::span<const GraphEdge> e
     overlaps[from] += edge.programmatic;
     overlaps[to] -= edge.programmatic;
   }
-  // By now of all nodes behind.
+  // From here on last_before[i] is the minimum over all nodes behind place i.
   uint32_t least = static_cast<uint32_t>(count);
   for (size_t i = count; i-- > 0;) {
     const uint32_t own = last_before[i];
@@ -80,7 +80,7 @@ size_t find_cuts(std::span<const uint32_t> kernels, std::span<const GraphEdge> e
 
   double left = 0, since = 0;
   for (const uint32_t of_node : kernels) left += of_node;
-  uint32_t furthest = 0;  // of first_after, of all nodes before
+  uint32_t furthest = 0;  // the maximum of first_after over all nodes before
   int32_t across = 0;
   size_t found = 0;
   for (uint32_t i = 0; i < count && found < cuts.size(); ++i) {

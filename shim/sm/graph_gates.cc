@@ -12,7 +12,7 @@
 namespace heddle::shim {
 namespace {
 
-// Each costs 2.6 µs on an H100 and is a node of the executable: a longer graph has longer pieces.
+// Each gate costs 2.6 µs on an H100, and a node. A longer graph has longer pieces instead.
 constexpr size_t kGatesMost = 1024;
 
 // A graph's nodes and edges as the driver tells them, and room for its cuts.
@@ -50,8 +50,9 @@ bool is_plain(const CUgraphEdgeData& edge) {
   return edge.from_port == 0 && edge.to_port == 0 && edge.type == 0;
 }
 
-// Between `cut` and each node that `froms` and `tos` say it has an edge to. The gate takes the
-// place of those edges: a kernel that waits for two nodes is launched as where branches join.
+// Adds a gate between `cut` and each node to which it has an edge, by `froms` and `tos`. The gate
+// replaces these edges: with both, a kernel would wait for two nodes, and be launched like one
+// where branches join.
 CUresult add_gate(CUgraph graph, const CUDA_BATCH_MEM_OP_NODE_PARAMS& wait, CUgraphNode cut,
                   std::span<const CUgraphNode> froms, std::span<const CUgraphNode> tos) {
   CUgraphNode gate = nullptr;

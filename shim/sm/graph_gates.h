@@ -1,7 +1,6 @@
-// Gates between the nodes of a graph: waits for `running` of a gate page (ipc/gate.h), about every
-// 200 µs of what its launch is predicted to take, where the graph has width one (cuts.h).
-//
-// A gate comes behind its cut and before all that follows.
+// Gates between the nodes of a graph: each waits for `running` of a gate page (ipc/gate.h). They
+// stand about every 200 µs of the graph's predicted time, each behind a cut (cuts.h) and before all
+// nodes that follow it.
 #pragma once
 
 #include "shim/driver/calls.h"
@@ -9,11 +8,11 @@
 
 namespace heddle::shim {
 
-// The word of the device that the gates wait for; 0: the page cannot be registered.
+// The device address of the word that the gates wait for; 0: the page cannot be registered.
 CUdeviceptr gate_of(GateBook& book, int device);
 
-// Helper thread, with `context` current. `gates`: how many there are now; 0: it has no place for
-// any. After an error the graph is of no use.
+// Adds the gates and writes their number to `gates`; 0: the graph has no place for one. Helper
+// thread, with `context` current. After an error the graph is half changed, and of no use.
 CUresult add_gates(CUgraph graph, CUcontext context, CUdeviceptr word, float span_us,
                    uint16_t& gates);
 

@@ -1,5 +1,5 @@
-// Memory for the length of a slow call: not on the stack, which may be small, nor from the
-// application's heap.
+// Memory for the length of a slow call: a mapping of its own, because the thread's stack may be
+// small, and the heap is the application's.
 #pragma once
 
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ class Pages {
 
   explicit operator bool() const { return memory_ != nullptr; }
 
-  // The next of it, zeros; those of the largest alignment first.
+  // The next `count` objects, all zeros. The caller takes those of the largest alignment first.
   template <class T>
   std::span<T> take(size_t count) {
     const std::span<T> taken{reinterpret_cast<T*>(memory_ + used_), count};

@@ -1,4 +1,4 @@
-// The helper thread's part: twins are made of what launches want, and given up for one another.
+// The helper thread's part: it makes the twins that launches want, and gives up others for them.
 #include <optional>
 
 #include "shim/driver/driver.h"
@@ -9,17 +9,18 @@
 namespace heddle::shim {
 namespace {
 
-// Of the process: some hundred graphs of a server. A twin takes about what its executable takes.
+// For the process: some hundred graphs of a server. A twin takes about its executable's memory.
 constexpr uint32_t kTwinsMost = 512;
 constexpr uint32_t kNodesMost = 1 << 17;  // kernel nodes of all of them
-// A twin that was launched within this time is not given up for another executable's: a program
-// that goes through more graphs than there is room for would have each made anew in every round.
+// A twin that was launched within this time is not given up for another executable's twin. A
+// program that cycles through more graphs than there is room for would have each made anew in every
+// round.
 constexpr int64_t kIdleNs = 5'000'000'000;
-// The same for one of the executable's own. A search tries more sizes than it has twins, some
-// 50 ms each.
+// The same for another twin of the same executable. A policy that searches tries more SM set sizes
+// than an executable has twins, for some 50 ms each.
 constexpr int64_t kOwnIdleNs = 100'000'000;
 
-// The clone's kernels go to that context, and have that priority.
+// Moves a kernel node of a clone to that context, and gives it that priority.
 CUresult put(CUgraphNode node, CUcontext context, int priority) {
   CUDA_KERNEL_NODE_PARAMS_v2 params = {};
   CUresult result = HEDDLE_REAL(cuGraphKernelNodeGetParams_v2)(node, &params);
@@ -34,10 +35,10 @@ CUresult put(CUgraphNode node, CUcontext context, int priority) {
   return HEDDLE_REAL(cuGraphKernelNodeSetAttribute)(node, CU_LAUNCH_ATTRIBUTE_PRIORITY, &value);
 }
 
-// A twin that the helper is to make, as its entry was when that was taken up.
+// A twin that the helper is making, with a copy of its entry's data when it began.
 struct Order {
   Twinned* entry = nullptr;
-  TwinSlot* slot = nullptr;  // free until the twin is there: nobody else fills any
+  TwinSlot* slot = nullptr;  // stays free until the twin is made: only the helper fills slots
   uint64_t key = 0;
   float span_us = 0;
   CUgraph clone = nullptr;
@@ -51,7 +52,7 @@ struct Order {
 struct Made {
   Twin twin;
   CUevent tail = nullptr;
-  GraphFate fate = GraphFate::kTwin;  // else why there is no twin
+  GraphFate fate = GraphFate::kTwin;  // anything else: why there is no twin
 };
 
 CUresult move(const Order& order, CUgraph graph, ipc::SmSet set, int priority) {
@@ -61,8 +62,8 @@ CUresult move(const Order& order, CUgraph graph, ipc::SmSet set, int priority) {
   return for_each_kernel(graph, [&](CUgraphNode node) { return put(node, context, priority); });
 }
 
-// Of a clone of the clone: what one twin is given is no other's. No twin without an error: the
-// graph has no place for the gates that were all it was to have.
+// Makes a twin from a clone of the entry's clone, because each twin changes its nodes. If the twin
+// was to have nothing but gates, and the graph has no place for one, there is no twin and no error.
 CUresult make_twin(const Order& order, Twin& twin) {
   CUgraph graph = nullptr;
   CUresult result = HEDDLE_REAL(cuGraphClone)(&graph, order.clone);
@@ -84,7 +85,7 @@ CUresult make_twin(const Order& order, Twin& twin) {
   return result;
 }
 
-// Where there is room for it.
+// Makes the twin, for which count_twin() has made room.
 Made make(const Order& order) {
   Made made;
   CUcontext popped = nullptr;
@@ -101,7 +102,7 @@ Made make(const Order& order) {
 
 // ---- with the lock held -------------------------------------------------------------------------
 
-// False if a launch of the executable is under way, which may be taking this very twin.
+// Ends a twin. False if a launch of the executable is under way, which may have taken this twin.
 bool give_up(Twinned& entry, TwinSlot& slot, Leavings& left) {
   const CUgraphExec twin = slot.twin.exchange(nullptr, std::memory_order_seq_cst);
   if (entry.launching.load(std::memory_order_seq_cst) != 0) {
@@ -112,8 +113,8 @@ bool give_up(Twinned& entry, TwinSlot& slot, Leavings& left) {
   return true;
 }
 
-// Where that twin is to be: where an older one stands for the same, a free place, or that of the
-// twin which was launched least recently.
+// The slot for a new twin with that key: the slot of an older twin with the same key, a free one,
+// or that of the twin which was launched least recently.
 TwinSlot& place_of(Twinned& entry, uint64_t key) {
   TwinSlot* oldest = entry.twins;
   for (TwinSlot& slot : entry.twins) {
@@ -126,7 +127,8 @@ TwinSlot& place_of(Twinned& entry, uint64_t key) {
   return *oldest;
 }
 
-// Gives up the one of all twins that was launched least recently. False: they are in use.
+// Gives up the process's least recently launched twin. False: all were launched within kIdleNs, or
+// that one is being launched.
 bool give_up_oldest(Leavings& left) {
   int64_t oldest_ns = now_ns() - kIdleNs;
   Twinned* owner = nullptr;
@@ -144,10 +146,10 @@ bool give_up_oldest(Leavings& left) {
   return oldest != nullptr && give_up(*owner, *oldest, left);
 }
 
-// The place for what the entry's launches want; nullptr: there is none now.
+// Clears the slot for the twin that the entry's launches want. nullptr: there is none now.
 TwinSlot* clear_place(const Inside& in, Twinned& entry, uint64_t key, float span_us,
                       Leavings& left) {
-  for (TwinSlot& slot : entry.twins) {  // no launch wants those of an earlier session again
+  for (TwinSlot& slot : entry.twins) {  // twins of earlier sessions' pages are never launched again
     const uint32_t page = page_of(slot.key.load(std::memory_order_relaxed));
     if (page != 0 && page != page_of(key) && !give_up(entry, slot, left)) return nullptr;
   }
@@ -159,12 +161,12 @@ TwinSlot* clear_place(const Inside& in, Twinned& entry, uint64_t key, float span
     put_off(in, entry, GraphFate::kFull);
     return nullptr;
   }
-  return give_up(entry, slot, left) ? &slot : nullptr;  // else the next launch wants it again
+  return give_up(entry, slot, left) ? &slot : nullptr;  // nullptr: the next launch asks again
 }
 
 // ---- which takes the lock -----------------------------------------------------------------------
 
-// False: nothing is to be made for the entry now.
+// Takes up what the entry's launches want. False: there is nothing to make for it now.
 bool take_order(const Inside& in, Twinned& entry, Order& order) {
   Leavings left;
   const Held held(twins_lock);
@@ -189,7 +191,7 @@ bool take_order(const Inside& in, Twinned& entry, Order& order) {
   return true;
 }
 
-// Counts one of so many nodes among the process's twins; false: there is no room.
+// Counts a twin of so many nodes among the process's, and gives up old ones for it. False: no room.
 bool count_twin(uint32_t nodes) {
   for (;;) {
     Leavings left;
@@ -203,7 +205,8 @@ bool count_twin(uint32_t nodes) {
   }
 }
 
-// Into its place, if the clone still is its entry's. A twin is counted before it is made.
+// Puts the twin into its slot, if the clone it was made of is still its entry's. Otherwise takes
+// back what count_twin() counted.
 void deliver(const Inside& in, const Order& order, Made made) {
   Leavings left;
   const Held held(twins_lock);
@@ -237,7 +240,7 @@ void make_twins() {
   const Inside in;
   for (Twinned& entry : twinned) {
     if (!entry.wanted.load(std::memory_order_acquire)) continue;
-    // While something captures it is tried again at the next look.
+    // While a stream captures, no twin is made: the helper tries again at its next look.
     std::optional<EventPermit> permit;
     if (in) permit.emplace(in);
     if (!permit || !*permit) return twins_wanted.store(true, std::memory_order_relaxed);

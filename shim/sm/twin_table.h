@@ -1,4 +1,4 @@
-// The executables that may have twins, as launches and the helper share them.
+// The table of executables that may have twins, shared by launching threads and the helper.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,7 @@
 
 namespace heddle::shim {
 
-// What a twin is made for, as one word; 0: nothing.
+// The TwinPlace of a twin in one word, without its span; never 0.
 constexpr uint64_t key_of(TwinPlace at) {
   return uint64_t{at.page} << 41 | uint64_t{1} << 40 | uint64_t{at.set.bits()} << 8 |
          static_cast<uint8_t>(-at.priority);
@@ -17,65 +17,67 @@ constexpr uint32_t page_of(uint64_t key) { return static_cast<uint32_t>(key >> 4
 constexpr ipc::SmSet set_of(uint64_t key) { return ipc::SmSet(static_cast<uint32_t>(key >> 8)); }
 constexpr int priority_of(uint64_t key) { return -static_cast<int>(key & 0xff); }
 
-// A twin and what it was made for. Written by the helper, and by whoever ends the executable.
+// A twin and what it was made for. Written by the helper, and by the thread that ends the
+// executable.
 struct TwinSlot {
   std::atomic<uint64_t> key{0};  // 0: free; set last
   // nullptr: the graph has no place for gates, and is launched itself.
   std::atomic<CUgraphExec> twin{nullptr};
-  std::atomic<int64_t> used_ns{0};  // when a launch took it last
-  std::atomic<float> span_us{0};    // with gates: the prediction by which they were placed
+  std::atomic<int64_t> used_ns{0};  // when a launch last took it
+  std::atomic<float> span_us{0};    // with gates: the predicted time by which they were placed
   std::atomic<uint16_t> gates{0};
 
   bool is(uint64_t wanted) const { return key.load(std::memory_order_acquire) == wanted; }
-  // Gates that a longer prediction would have more of than twice as many.
+  // Whether a graph that is now predicted to take `span` would get more than twice as many gates.
   bool is_stale(float span) const { return span > 2 * span_us.load(std::memory_order_relaxed); }
 };
 
 struct Twinned {
   static constexpr uint32_t kTwins = 4;
 
-  std::atomic<CUgraphExec> exec{nullptr};  // nullptr: free
-  std::atomic<bool> used{false};           // it was taken before: who looks for another goes on
+  std::atomic<CUgraphExec> exec{nullptr};         // nullptr: free
+  std::atomic<bool> used{false};                  // was taken before: a search goes on past it
   std::atomic<GraphFate> fate{GraphFate::kTwin};  // kTwin: it may have some
-  std::atomic<uint32_t> launching{0};             // a twin; meanwhile the helper gives none up
-  // What a launch wants, of the helper.
+  std::atomic<uint32_t> launching{0};             // launches of twins; the helper gives none up
+  // The twin that a launch wants the helper to make.
   std::atomic<bool> wanted{false};
   std::atomic<uint64_t> wanted_key{0};
   std::atomic<float> wanted_us{0};
-  // After a refusal: when the next may be tried, and how long that was put off for.
+  // After a refusal: when the next attempt may come, and how long the present pause is.
   std::atomic<int64_t> again_ns{0};
   int64_t rest_ns = 0;
-  // Behind the last launch. Made with the first twin, kept until the executable ends.
+  // The event behind the last launch. Made with the first twin, kept until the executable ends.
   std::atomic<CUevent> tail{nullptr};
-  // Whoever launches: the tail was recorded behind the last launch, into the stream of this ID.
+  // For the launching thread alone: the tail is behind the last launch, in the stream with this ID.
   bool has_tail = false;
   uint64_t tail_stream = 0;
   TwinSlot twins[kTwins];
   CUgraph clone = nullptr;
   uint64_t flags = 0;
-  bool own_priorities = false;  // the application gave nodes one
-  uint32_t nodes = 0;           // kernels
+  bool own_priorities = false;  // the application gave nodes a priority
+  uint32_t nodes = 0;           // kernel nodes
   int device = 0;
   CUcontext context = nullptr;  // the device's primary one
-  // Clones that updates may still make, and when that was reckoned.
+  // Clones that updates may still make, and the time up to which they were credited.
   uint32_t clones_left = 0;
   int64_t clones_ns = 0;
 };
 
 inline constexpr uint32_t kTwinned = 1024;
 extern constinit Twinned twinned[kTwinned];
-// Held while an entry begins, changes or ends. The driver is not called with it.
+// Held while an entry begins, changes or ends. No driver call is made with it.
 extern constinit Spin twins_lock;
-// Of all entries, with what the helper is making; with the lock held.
+// Twins of all entries and their nodes, with the twin that is being made. With the lock held.
 extern constinit uint32_t twins_made, twin_nodes;
 // The clone of which the helper is making a twin, and whether it has left its entry meanwhile: then
-// the helper ends it. With the lock held.
+// the helper destroys it. With the lock held.
 extern constinit CUgraph clone_in_use;
 extern constinit bool clone_left;
 extern constinit std::atomic<bool> twins_wanted;
 
-// What left the table, for the driver to destroy once the lock is given back: made before the lock
-// is taken. A twin that runs is freed when it is done: the call does not wait.
+// Objects that left the table, which this destructor has the driver destroy. It is constructed
+// before the lock is taken, so that it is destroyed after the lock is given back. Destroying a twin
+// that runs does not wait: the driver frees it when it is done.
 class Leavings {
  public:
   Leavings() = default;
@@ -94,10 +96,10 @@ class Leavings {
   CUevent tail_ = nullptr;
 };
 
-// nullptr: it has no entry. Any thread.
+// The executable's entry; nullptr: it has none. Any thread.
 Twinned* find_twinned(CUgraphExec exec);
 
-// A free entry for one that has none; nullptr: there is no room. With the lock held.
+// A free entry for an executable without one; nullptr: there is no room. With the lock held.
 Twinned* free_twinned(CUgraphExec exec);
 
 void count(const Inside& in, GraphFate fate);
@@ -106,15 +108,17 @@ inline void count(GraphFate fate) { count(Inside(), fate); }
 // With the lock held.
 void end_twin(const Twinned& entry, TwinSlot& slot, Leavings& left);
 void end_twin(const Twinned& entry, TwinSlot& slot, CUgraphExec taken, Leavings& left);
-// One twin of so many nodes is less there.
+// Takes one twin of so many nodes out of the count.
 void uncount_twin(uint32_t nodes);
-// All of its twins, and the clone.
+// Ends all of the entry's twins, and its clone.
 void end_clone(Twinned& entry, Leavings& left);
-// After a refusal or for want of room; counted the first time.
+// Tries no twin of the entry for a while, after a refusal or for want of room. Counts the first
+// time.
 void put_off(const Inside& in, Twinned& entry, GraphFate why);
 
-// Visits the kernel nodes of the graph and of its children, until one visit fails. Fails at nodes
-// that the driver clones no graph with: to try would be an error in the application's log.
+// Visits the kernel nodes of the graph and of its children, until one visit fails. Also fails at
+// nodes of a type that the driver does not clone: an attempt to clone the graph would leave an
+// error in the application's log.
 inline constexpr int kGraphDepthMost = 8;
 CUresult visit_kernels(CUgraph graph, CUresult (*visit)(CUgraphNode node, void* data), void* data,
                        int depth = 0);

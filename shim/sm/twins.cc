@@ -11,8 +11,9 @@
 namespace heddle::shim {
 namespace {
 
-// Of an executable that is updated as a whole: so many clones at once, and one a second. A program
-// that updates its graph for every launch would pay for clones that no launch ever takes.
+// An executable that is updated as a whole gets a clone for 16 updates at once, then for one a
+// second. A program that updates its graph before every launch would pay for clones of which no
+// launch ever takes a twin.
 constexpr uint32_t kClonesMost = 16;
 constexpr int64_t kCloneNs = 1'000'000'000;
 
@@ -24,15 +25,15 @@ uint64_t id_of(StreamRef stream) {
   return ask(stream.handle, &id) == CUDA_SUCCESS ? id : kNoStream;
 }
 
-// The attribute's value begins with an int that says so.
+// Whether an attribute is set whose value begins with an int.
 bool has(CUgraphNode node, CUlaunchAttributeID attribute) {
   CUlaunchAttributeValue value = {};
   return HEDDLE_REAL(cuGraphKernelNodeGetAttribute)(node, attribute, &value) == CUDA_SUCCESS &&
          value.cooperative != 0;
 }
 
-// kTwin: the node can be moved. Else why it keeps its graph where that is. A node of another
-// context is another device's, or has the SMs that the application chose.
+// kTwin: the node can be moved. Otherwise the reason why its graph has no twin. A node of another
+// context belongs to another device, or has SMs that the application chose.
 GraphFate fate_of(CUgraphNode node, CUcontext context) {
   if (has(node, CU_LAUNCH_ATTRIBUTE_COOPERATIVE)) return GraphFate::kCooperative;
   if (has(node, CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE)) {
@@ -45,15 +46,16 @@ GraphFate fate_of(CUgraphNode node, CUcontext context) {
   return known && here ? GraphFate::kTwin : GraphFate::kNoClone;
 }
 
-// A graph as its twins are made of it.
+// The clone of a graph from which twins are made.
 struct Cloned {
-  GraphFate fate = GraphFate::kTwin;  // only that one has a graph
+  GraphFate fate = GraphFate::kTwin;  // anything else: there is no clone
   CUgraph graph = nullptr;
   uint32_t nodes = 0;
   bool own_priorities = false;
 };
 
-// The graph itself is looked at: of what the device may update, a clone does not say so.
+// Clones a graph. Looks at the nodes of the graph itself, because a clone's nodes do not say that
+// the device may update them.
 Cloned clone_of(CUgraph graph, uint64_t flags, CUcontext context) {
   if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return {GraphFate::kDevice};
   Cloned made;
@@ -103,7 +105,8 @@ bool may_clone(Twinned& entry) {
   return true;
 }
 
-// Its twin there as it lies in the table; nullptr: the helper is to make it, or there is none.
+// The slot of the executable's twin for `at`; nullptr: there is none. Calls the helper if it is to
+// make the twin, or a better one. Writes to `at` what the twin will have of it.
 TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace& at) {
   entry = find_twinned(exec);
   if (entry == nullptr || entry->device != device ||
@@ -130,8 +133,8 @@ TwinSlot* find_twin(Twinned*& entry, CUgraphExec exec, int device, TwinPlace& at
   return slot;
 }
 
-// Until the helper, which begins nothing new, has made the twin that it is at. Whether there are
-// any.
+// Waits until the helper has finished the twin that it is making; it may not begin another one
+// (EventsRest). Returns whether there are twins.
 bool await_helper() {
   for (;; sched_yield()) {
     const Held held(twins_lock);
@@ -139,14 +142,15 @@ bool await_helper() {
   }
 }
 
-// The helper may give its twins up again.
+// Ends a launch of a twin: the helper may give up the entry's twins again.
 void let_loose(Twinned& entry) {
   if (!holds(entry.launching.load(std::memory_order_relaxed) > 0)) return;
   entry.launching.fetch_sub(1, std::memory_order_release);
 }
 
-// What the place has for that key, to be launched next; it stays until let_loose, unless it is the
-// executable itself. nullopt: it became another's, or the helper is giving it up.
+// Takes the slot's twin for a launch. The helper does not give it up before let_loose(). An empty
+// Twin: the executable itself is launched. nullopt: the helper is giving the twin up, or the slot
+// has another one by now.
 std::optional<Twin> take(Twinned& entry, const TwinSlot& slot, uint64_t key) {
   entry.launching.fetch_add(1, std::memory_order_seq_cst);
   const Twin twin{slot.twin.load(std::memory_order_seq_cst),
@@ -163,7 +167,7 @@ void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags) {
   const CUcontext context = current_context();
   const CUdevice device = current_device();
   if (device < 0) return;
-  // Before the first answer of a daemon nobody knows whether there will be gates.
+  // Before the first answer of a daemon the shim does not know whether there will be gates.
   const bool gates = any_gates() || guard().tried.load(std::memory_order_relaxed) == 0;
   if (!has_family(device, context) && !(gates && context == primary_of(device))) return;
   const Cloned cloned = clone_of(graph, flags, context);
@@ -229,7 +233,8 @@ Twin twin_of(CUgraphExec exec, int device, TwinPlace at) {
   return take(*entry, *slot, key_of(at)).value_or(Twin{});
 }
 
-// The tail can be behind its launch.
+// A twin's launch must be followed by the executable's tail event, so its stream must be one of the
+// event's context. nullopt also if the launch before this one has no tail behind it.
 std::optional<Twin> twin_at_gate(CUgraphExec exec, const StreamSlot& stream, TwinPlace at) {
   Twinned* entry = nullptr;
   const TwinSlot* const slot = find_twin(entry, exec, stream.device, at);
@@ -268,7 +273,8 @@ void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin) {
 InOrder::InOrder(CUgraphExec exec, StreamRef stream)
     : entry_(find_twinned(exec)), exec_(exec), stream_(stream) {}
 
-// Nothing is put into a stream that captures.
+// Whether this launch waits for the tail, and has it recorded behind. Not in a stream that
+// captures.
 bool InOrder::follows() const {
   return entry_ != nullptr && entry_->tail.load(std::memory_order_acquire) != nullptr &&
          !(anything_captures() && stream_captures(stream_));
@@ -283,8 +289,8 @@ void InOrder::before() {
   look_until([&] { return HEDDLE_REAL(cuEventQuery)(tail) != CUDA_ERROR_NOT_READY; });
 }
 
-// Where the event cannot be put behind a twin, the calling thread looks until the twin is done:
-// nothing else would tell the next launch.
+// If the driver refuses the event behind a twin, the calling thread polls until the twin is done:
+// nothing else would order the next launch behind it.
 CUresult InOrder::behind(CUresult result, CUgraphExec chosen) {
   if (chosen != exec_) let_loose(*entry_);
   if (result != CUDA_SUCCESS || !follows()) return result;
@@ -308,7 +314,7 @@ void end_twins(int device) {
   };
   const Twinned* const any = std::find_if(std::begin(twinned), std::end(twinned), is_of);
   if (any == std::end(twinned)) return;
-  // They may run on SM sets: the end of the context would wait for them.
+  // Twins may run on SM sets, which end before the primary context does: so wait for them here.
   CUcontext popped = nullptr;
   if (await_helper() && HEDDLE_REAL(cuCtxPushCurrent_v2)(any->context) == CUDA_SUCCESS) {
     HEDDLE_REAL(cuCtxSynchronize)();

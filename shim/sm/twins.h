@@ -1,4 +1,4 @@
-// Graphs on chosen SMs, or at a launch priority (KRISP section 4, for graphs), or with gates
+// Twins: graphs on chosen SMs or at a launch priority (KRISP section 4, for graphs), or with gates
 // inside.
 //
 // The kernels of an executable graph keep the SMs and the priority that they were instantiated
@@ -15,13 +15,13 @@
 // with its executable, with an update of it, or when the helper gives it up for another one.
 //
 // The driver orders a launch behind all earlier ones of the same executable, in whatever stream. It
-// does not know that twins are one. So an executable that has twins has an event, recorded behind
-// each of its launches, and a launch into another stream waits for it. Streams are told apart by
-// their IDs, which are never used again. A launch takes a twin only if the launch before it has the
-// event behind it. Updates leave the event as it is.
+// does not know that an executable and its twins are one. So an executable with twins has an event,
+// the tail, recorded behind each of its launches, and a launch into another stream waits for it.
+// Streams are told apart by their IDs, which are never used again. A launch takes a twin only if
+// the launch before it has the tail behind it. Updates leave the tail as it is.
 //
-// Only where the device has a family (contexts.h), or the process gates. CUDA wants the uses of one
-// executable one at a time, so that what is said of it here is only the caller's and the helper's.
+// Only if the device has a family (contexts.h), or the process has gates. CUDA requires that one
+// thread at a time uses an executable, so only that thread and the helper share an entry.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +34,8 @@
 
 namespace heddle::shim {
 
-// Why executables keep all SMs: bytes of ipc::ClientMemory's `graphs`, each the number of
-// executables, 255 at most. The first is the number of twins.
+// Bytes of ipc::ClientMemory's `graphs`, 255 at most each. The first counts twins, the others count
+// executables that keep all SMs, by reason.
 enum class GraphFate : uint8_t {
   kTwin,
   kNoClone,      // has conditional, allocation or free nodes, or kernels of another context
@@ -43,7 +43,7 @@ enum class GraphFate : uint8_t {
   kCooperative,  // a kernel needs all its blocks at a time
   kUpdated,      // the application changed nodes of it, or all of it too often
   kRefused,      // the driver refused a twin, or its launch
-  kFull,         // there was no room for a further one
+  kFull,         // there was no room for one more twin or entry
 };
 static_assert(static_cast<unsigned>(GraphFate::kFull) < kBrokenChecks);
 
@@ -58,54 +58,54 @@ struct TwinPlace {
 
 struct Twin {
   CUgraphExec exec = nullptr;
-  uint16_t gates = 0;  // inside
+  uint16_t gates = 0;  // between its nodes
 };
 
 // `exec` was instantiated from `graph` with these flags.
 void graph_instantiated(CUgraphExec exec, CUgraph graph, uint64_t flags);
-// The driver updated it to `graph` as a whole. Its twins end, and new ones are made of that graph
-// unless that happens too often.
+// The driver updated `exec` to `graph` as a whole. Its twins end, and new ones are made of `graph`,
+// unless updates come too often.
 void graph_updated(CUgraphExec exec, CUgraph graph);
-// The driver changed nodes of it one by one: it goes on without twins.
+// The driver changed single nodes of `exec`: it goes on without twins.
 void graph_changed(CUgraphExec exec);
-// The application is about to destroy it.
+// The application is about to destroy `exec`.
 void graph_ends(CUgraphExec exec);
 
-// Whether there may be twins of it. A launch whose thread waits says so.
+// Whether `exec` can have twins. The record of a launch that waits for its ticket tells this.
 bool may_have_twin(CUgraphExec exec);
-// Its twin there, to be launched next: it stays until InOrder::behind. nullptr: there is none, or
-// not yet; the helper is called if there will be one.
+// The twin of `exec` there, to be launched next; it stays until InOrder::behind. An empty Twin:
+// there is none, or not yet; the helper is called if it is to make one.
 Twin twin_of(CUgraphExec exec, int device, TwinPlace at);
-// The same of a launch that is to be held on the device: its twin with gates, or nullptr if the
-// graph has no place for any. nullopt: it cannot be held yet; the helper is called as above.
+// The same for a launch that is to stand at gates: its twin with gates inside, or an empty Twin if
+// the graph has no place for a gate. nullopt: not known yet; the helper is called as above.
 std::optional<Twin> twin_at_gate(CUgraphExec exec, const StreamSlot& stream, TwinPlace at);
-// That twin is not launched after all.
+// The twin that twin_at_gate() returned is not launched after all.
 void twin_unused(CUgraphExec exec);
-// A launch may want that twin later.
+// A launch may want that twin later: has the helper make it ahead of need.
 void want_twin(CUgraphExec exec, int device, TwinPlace at);
-// The driver refused to launch that twin: it ends, and others are put off for a while.
+// The driver refused to launch that twin: it ends, and no other is made for a while.
 void twin_refused(const Inside& in, CUgraphExec exec, CUgraphExec twin);
 
-// A launch of an executable, managed or not.
+// Keeps the order of an executable's launches. Around each of them, managed or not.
 struct Twinned;
 class InOrder {
  public:
   InOrder(CUgraphExec exec, StreamRef stream);
 
-  // The stream waits for the executable's earlier launches. Just before each call to the driver.
+  // Has the stream wait for the executable's earlier launches. Just before each call to the driver.
   void before();
-  // The driver said `result` of launching `chosen`, the executable or its twin. Returns it.
+  // `result` is the driver's, for the launch of `chosen`, the executable or its twin. Returns it.
   CUresult behind(CUresult result, CUgraphExec chosen);
 
  private:
   bool follows() const;
 
-  Twinned* const entry_;  // nullptr: there is nothing to do
+  Twinned* const entry_;  // nullptr: the executable has no twins, and needs no order from here
   const CUgraphExec exec_;
   const StreamRef stream_;
 };
 
-// Helper thread: makes what launches want.
+// Helper thread: makes the twins that launches want.
 void make_twins();
 // The device's contexts are about to end; no thread launches, and the helper makes nothing.
 void end_twins(int device);
