@@ -1,5 +1,5 @@
-// The driver's entry points that the shim wraps or calls, as cuda.h declares them; what it only
-// hands on is void*. Checked against cuda.h by tests/gpu where a toolkit is present.
+// The driver's entry points that the shim wraps or calls, as cuda.h declares them. Arguments that
+// the shim only passes on are void*. tests/gpu checks this against cuda.h if a toolkit is there.
 //
 // HEDDLE_REAL(name) is the driver's own function, resolved at its first call; a plain `name` would
 // be the shim's wrapper.

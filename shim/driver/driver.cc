@@ -21,7 +21,7 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 
-// Where drivers lie when nothing else says so.
+// The usual places of the driver, tried last.
 constexpr const char* kPlaces[] = {
     "/usr/local/nvidia/lib64", "/usr/lib/nvidia/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib64",
     "/usr/lib/wsl/lib",
@@ -39,7 +39,7 @@ extern "C" void* const heddle_trampolines[];
 constinit std::atomic<void*> driver{nullptr};
 constinit std::atomic<bool> searched{false};
 
-// What stands in a slot that the driver cannot fill.
+// The functions in the slots of entry points that are missing: in the driver, or with it.
 CUresult not_found() { return CUDA_ERROR_NOT_FOUND; }
 CUresult no_driver() { return CUDA_ERROR_NO_DEVICE; }
 
@@ -50,7 +50,7 @@ bool is_this_object(const char* path) {
          stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
 }
 
-// Loads `path` beside us; false if it is not there, or is the shim itself, even as a copy.
+// Loads the driver at `path`. False if it is not there, or is the shim itself or a copy of it.
 bool open_driver(const char* path) {
   if (access(path, R_OK) != 0 || is_this_object(path)) return false;
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -121,9 +121,9 @@ void search() {
   log_line("no CUDA driver found; set HEDDLE_REAL_LIBCUDA to its path");
 }
 
-// The driver's handle, nullptr if there is none. No lock is held while it loads: the loader has its
-// own, and a library's constructor may call CUDA under it, here or on another thread. Whoever comes
-// meanwhile searches as well, and finds the same.
+// The driver's handle; nullptr: there is none. No lock of the shim's is held while the driver
+// loads: a library's constructor may call CUDA under the loader's own lock, on this thread or
+// another. A thread that comes meanwhile searches as well, and finds the same driver.
 void* the_driver() {
   if (!searched.load(std::memory_order_acquire)) {
     if (driver.load(std::memory_order_acquire) == nullptr) search();

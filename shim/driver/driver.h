@@ -26,8 +26,9 @@ extern "C" void* heddle_slots[];  // trampolines.S
 // True if the driver has this entry point: newer ones are optional, each with its fallback.
 bool driver_has(Entry entry);
 
-// The calling thread's; nullptr and -1: it has none. The driver refuses to name the device of none,
-// and what it refuses stands in the error log that it keeps for the application.
+// The calling thread's context and its device; nullptr and -1: it has none. Without a context,
+// current_device() does not ask the driver: a refusal would be an entry in the application's error
+// log.
 CUcontext current_context();
 CUdevice current_device();
 

@@ -34,7 +34,7 @@ size_t find_in(const Imports& in, const ElfW(Rela) * table, size_t bytes, const 
   return found;
 }
 
-// Pages that the loader protected once it had written them.
+// Whether the place lies in pages (RELRO) that the loader made read-only after it wrote them.
 bool is_protected(const void* base, const void* place) {
   const auto* const file = static_cast<const ElfW(Ehdr)*>(base);
   const auto at = static_cast<const char*>(place) - static_cast<const char*>(base);
@@ -63,7 +63,7 @@ size_t find_imports(const void* address, const char* symbol, void*** places, siz
   const ElfW(Rela) * tables[2] = {};
   size_t bytes[2] = {};
   for (const ElfW(Dyn)* entry = map->l_ld; entry->d_tag != DT_NULL; ++entry) {
-    // The loader has made addresses of them.
+    // The loader has turned the offsets in these entries into addresses.
     switch (entry->d_tag) {
       case DT_SYMTAB:
         in.symbols = reinterpret_cast<const ElfW(Sym)*>(entry->d_un.d_ptr);

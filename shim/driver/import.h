@@ -1,12 +1,12 @@
-// What a loaded library imports, and putting something else there: for that library alone.
+// Finds and replaces the imports of one loaded library. Other libraries keep theirs.
 #pragma once
 
 #include <cstddef>
 
 namespace heddle::shim {
 
-// The places in which the library that holds `address` keeps the address of `symbol`, which it
-// imports; as many as `places` has room for. Returns how many there are. Takes the loader's lock.
+// Finds the places where the library that contains `address` keeps the address of the imported
+// `symbol`, and writes up to `most` of them. Returns how many there are. Takes the loader's lock.
 size_t find_imports(const void* address, const char* symbol, void*** places, size_t most);
 
 // Stores `function` there, and gives the pages back the protection that they had. False: it could

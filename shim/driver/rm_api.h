@@ -1,7 +1,7 @@
-// What libcuda and we ask of NVIDIA's kernel module on /dev/nvidiactl: what we look at, and the
-// three requests that we make ourselves. Not an interface of CUDA's. Names and layouts are those
-// of NVIDIA's open kernel modules (MIT, src/common/sdk/nvidia/inc: nvos.h, class/, ctrl/), seen
-// to work with driver 580.159.04.
+// Requests to NVIDIA's kernel module on /dev/nvidiactl: those of libcuda that the shim looks at,
+// and the three that it makes itself. They are no interface of CUDA's. Names and layouts are those
+// of NVIDIA's open kernel modules (MIT, src/common/sdk/nvidia/inc: nvos.h, class/, ctrl/), seen to
+// work with driver 580.159.04.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -21,7 +21,7 @@ enum Escape : uint8_t {
   kTransfer = 0xD3,  // another request, whose size _IOC has no room for, or of any size
 };
 
-// The answer is in `status`; 0 is OK. ioctl() itself returns 0 for what was refused, too.
+// The answer is in `status`; 0 is OK. ioctl() itself returns 0 for a refused request, too.
 struct Free {  // NVOS00_PARAMETERS; what has the object as a parent goes with it
   Handle client, parent, object;
   uint32_t status;
@@ -100,15 +100,15 @@ struct DeviceParameters {
   uint32_t device;
 };
 
-// On a channel group. The GPU is given to somebody else after that time, if somebody wants it.
+// On a channel group: how long it has the GPU before another group that wants it gets its turn.
 inline constexpr uint32_t kSetTimeslice = 0xa06c0103;  // NVA06C_CTRL_CMD_SET_TIMESLICE
 inline constexpr uint32_t kGetTimeslice = 0xa06c0104;
 struct Timeslice {
   uint64_t us;
 };
 
-// On the own subdevice. The channels stop, in the middle of a kernel as well, until they are
-// enabled.
+// On a subdevice of the process's own: stops its channels, also in the middle of a kernel, until
+// they are enabled again.
 inline constexpr uint32_t kDisableChannels = 0x2080110b;  // NV2080_CTRL_CMD_FIFO_DISABLE_CHANNELS
 inline constexpr uint32_t kChannelsMost = 64;
 struct DisableChannels {

@@ -1,5 +1,5 @@
 // Copies, memsets and migrations that return before they are done: recorded as activity, never held
-// back. All that the driver has: tests/integration/shim_exempt_test.cc looks.
+// back. tests/integration/shim_exempt_test.cc checks that the driver has no others.
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 
@@ -61,8 +61,8 @@ HEDDLE_OLD_ASYNC(cuMemcpyDtoDAsync, (unsigned to, unsigned from, unsigned bytes,
 HEDDLE_OLD_ASYNC(cuMemcpyHtoAAsync, (CUarray to, unsigned offset, const void* from, unsigned bytes, CUstream stream), (to, offset, from, bytes, stream))
 HEDDLE_OLD_ASYNC(cuMemcpyAtoHAsync, (void* to, CUarray from, unsigned offset, unsigned bytes, CUstream stream), (to, from, offset, bytes, stream))
 
-// Not asynchronous by name, but between two places on the device they return at once, and which
-// of the two it is would take a look-up: so they are no evidence.
+// Synchronous by name, but a copy between two places on the device returns at once. The shim would
+// have to look up both addresses to find that out, so their return is no evidence.
 HEDDLE_DEFAULT_STREAM(cuMemcpy, Kind::COPY, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes))
 HEDDLE_DEFAULT_STREAM(cuMemcpyDtoD_v2, Kind::COPY, (CUdeviceptr to, CUdeviceptr from, size_t bytes), (to, from, bytes))
 HEDDLE_DEFAULT_STREAM(cuMemcpy2D_v2, Kind::COPY, (const void* copy), (copy))

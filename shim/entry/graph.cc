@@ -1,5 +1,5 @@
-// Entry points of executable graphs: they are named and cloned as they are instantiated, launched
-// in turn; once the application changes them their twins are made anew, or end.
+// Entry points of executable graphs: a graph is named and cloned when it is instantiated, and
+// launched through a Turn. When the application changes it, its twins are made anew, or end.
 #include "shim/admission/gate.h"
 #include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
@@ -113,7 +113,7 @@ CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* node,
 CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, void* result) noexcept {
   return update_all(HEDDLE_REAL(cuGraphExecUpdate_v2), exec, graph, result);
 }
-// What is handed on besides the executable and the node.
+// `What` is the type of the argument beside the executable and the node.
 #define HEDDLE_NODE_UPDATE(name, What)                                    \
   CUresult name(CUgraphExec exec, CUgraphNode node, What what) noexcept { \
     return update(HEDDLE_REAL(name), exec, node, what);                   \

@@ -15,7 +15,8 @@ auto real_ex() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernelEx_ptsz) : HEDDLE_REAL(cuLaunchKernelEx);
 }
 
-// `room` has the config's attributes and a place for one more.
+// Adds a priority to the config. `room` holds the config's attributes, and has a place for one
+// more.
 void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority) {
   CUlaunchAttribute& added = room[config.numAttrs++];
   added.id = CU_LAUNCH_ATTRIBUTE_PRIORITY;
@@ -23,8 +24,8 @@ void add_priority(CUlaunchConfig& config, CUlaunchAttribute* room, int priority)
   config.attrs = room;
 }
 
-// Launches with a priority, to an SM set, or both: `config` is the caller's own, with `room`.
-// What the driver refuses goes without the priority, and once as the application made it.
+// Launches with a priority, to an SM set, or both. `config` is the caller's copy, with `room`. If
+// the driver refuses, launches without the priority, and then as the application made the launch.
 template <bool kPerThread, class Plain>
 CUresult launch_changed(Turn& turn, const Launch& wanted, CUlaunchConfig& config,
                         CUlaunchAttribute* room, void** params, void** extra, Plain&& plain) {
@@ -38,7 +39,7 @@ CUresult launch_changed(Turn& turn, const Launch& wanted, CUlaunchConfig& config
   if (result != CUDA_SUCCESS && turn.priority() != 0) {
     --config.numAttrs;
     result = lane != nullptr ? launch() : plain();
-    if (result == CUDA_SUCCESS) turn.priority_refused();  // otherwise it was not for that
+    if (result == CUDA_SUCCESS) turn.priority_refused();  // else the priority was not the reason
   }
   if (result != CUDA_SUCCESS && lane != nullptr) {
     turn.stay();
@@ -53,7 +54,7 @@ auto real_kernel() {
   return kPerThread ? HEDDLE_REAL(cuLaunchKernel_ptsz) : HEDDLE_REAL(cuLaunchKernel);
 }
 
-// Apart from launch_kernel, which then is short and has a small frame.
+// Not inlined into launch_kernel, so that this stays short, with a small stack frame.
 template <bool kPerThread>
 [[gnu::noinline, gnu::hot]] CUresult take_turn(HEDDLE_LAUNCH_PARAMETERS, void** extra) {
   const auto plain = [&] {
@@ -69,7 +70,8 @@ template <bool kPerThread>
       launch_changed<kPerThread>(turn, launch, config, room, params, extra, plain));
 }
 
-// Launches what has its `lease`, which is Leased or Untold, at its priority if it may have one.
+// Launches under `lease`, a Leased or an Untold, at that one's priority if it has one and the
+// launch may be raised.
 template <class Lease, class Raised, class Possible, class Plain>
 [[gnu::always_inline]] inline CUresult launch_leased(Lease& lease, bool may_raise, Raised&& raised,
                                                      Possible&& possible, Plain&& plain) {
@@ -77,7 +79,7 @@ template <class Lease, class Raised, class Possible, class Plain>
   CUresult result = raised(lease.priority());
   if (result != CUDA_SUCCESS && possible()) [[unlikely]] {
     result = plain();
-    if (result == CUDA_SUCCESS) lease.priority_refused();  // otherwise it was not for that
+    if (result == CUDA_SUCCESS) lease.priority_refused();  // else the priority was not the reason
   }
   return lease.launched(result);
 }
@@ -113,7 +115,7 @@ CUresult launch_cooperative(HEDDLE_LAUNCH_PARAMETERS) {
   return turn.launched(real(f, gx, gy, gz, bx, by, bz, smem, stream, params));
 }
 
-// What the attributes of a launch mean for us.
+// Reads what the launch's attributes mean for the shim.
 void read_attributes(const CUlaunchConfig& config, Launch& launch) {
   launch.may_raise = launch.may_move =
       config.numAttrs < kAttributesMax && (config.attrs != nullptr || config.numAttrs == 0);
@@ -129,12 +131,12 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
         break;
       case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
         launch.shape.cluster_blocks = value.clusterDim.x * value.clusterDim.y * value.clusterDim.z;
-        break;  // an SM set that is too small for it refuses it
+        break;  // the driver refuses the launch on an SM set that is too small for a cluster
       case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
         launch.may_raise = launch.may_move = false;
         break;
       case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
-        if (value.cooperative != 0) keep_whole_device();  // as this one, it begins with an int
+        if (value.cooperative != 0) keep_whole_device();  // both values begin with an int
         break;
       default:
         break;
@@ -142,8 +144,8 @@ void read_attributes(const CUlaunchConfig& config, Launch& launch) {
   }
 }
 
-// The attributes of a launch that is changed, in `room`. One that moves follows an event, which it
-// must not overlap.
+// Copies the attributes of a launch that the shim changes to `room`. A launch that moves follows an
+// event, with which programmatic serialization must not let it overlap.
 void copy_attributes(CUlaunchConfig& config, bool moves, CUlaunchAttribute* room) {
   for (unsigned i = 0; i < config.numAttrs; ++i) {
     room[i] = config.attrs[i];
@@ -187,7 +189,7 @@ CUresult launch_ex(const CUlaunchConfig* config, CUfunction f, void** params, vo
   return turn.launched(launch_changed<kPerThread>(turn, launch, own, room, params, extra, plain));
 }
 
-// The calls from before cuLaunchKernel, whose block shape lies in the function.
+// The calls older than cuLaunchKernel: the block's shape is set at the function.
 template <class Real>
 CUresult launch_grid(CUfunction f, CUstream stream, int width, int height, Real&& real) {
   ipc::LaunchShape shape;
@@ -238,8 +240,8 @@ CUresult cuLaunchGridAsync(CUfunction f, int width, int height, CUstream stream)
                      [&] { return HEDDLE_REAL(cuLaunchGridAsync)(f, width, height, stream); });
 }
 
-// Its ranks wait for each other, so that none is held back. What the driver then refuses counts as
-// outstanding until the next evidence.
+// Its ranks wait for each other, so none is held back. The launches are recorded before the call:
+// if the driver refuses it, they count as outstanding until the next evidence.
 CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS* launches, unsigned count,
                                               unsigned flags) noexcept {
   for (unsigned i = 0; launches != nullptr && i < count; ++i) {

@@ -42,7 +42,7 @@ void stream_ends(CUstream stream) {
   end_stream(stream);
 }
 
-// How often the application holds each primary context, as far as it was seen to.
+// How often the application has retained each primary context, as far as the shim saw.
 constinit std::atomic<int> retained[ipc::kDevices] = {};
 
 std::atomic<int>& retained_of(CUdevice device) {
@@ -51,7 +51,7 @@ std::atomic<int>& retained_of(CUdevice device) {
 
 template <class Real>
 CUresult reset_primary(CUdevice device, Real&& real) {
-  if (!is_initialized()) return real(device);  // a forked child: what is known is the parent's
+  if (!is_initialized()) return real(device);  // in a forked child all state is the parent's
   const HeldOn held;
   const EventsRest rest;
   const CUcontext context = primary_of(device);
@@ -64,8 +64,9 @@ CUresult reset_primary(CUdevice device, Real&& real) {
   return result;
 }
 
-// Only the last release ends the context, and its events with it. SM sets hold it too, and must
-// go before; after one release too early its launches keep the whole device.
+// Only the last release ends the context, with its events. SM sets hold the context, too, so they
+// end before. If the shim takes a release for the last one too early, the context lives on without
+// SM sets, and its launches keep the whole device.
 template <class Real>
 CUresult release_primary(CUdevice device, Real&& real) {
   if (!is_initialized()) return real(device);
@@ -86,7 +87,7 @@ CUresult release_primary(CUdevice device, Real&& real) {
   return result;
 }
 
-// By its own number: another process's is not seen.
+// A process's lock of itself. The shim does not see another process lock this one.
 template <class Real>
 CUresult checkpoint_lock(int pid, bool lock, Real&& real) {
   const bool own = pid == getpid();
@@ -96,7 +97,7 @@ CUresult checkpoint_lock(int pid, bool lock, Real&& real) {
   return result;
 }
 
-// The first holder brings the context into being: SM sets are made before anybody else gets it.
+// The first retain brings the context into being. SM sets are made before another thread gets it.
 CUresult retain_primary(CUcontext* context, CUdevice device) {
   const auto real = HEDDLE_REAL(cuDevicePrimaryCtxRetain);
   if (!is_initialized()) return real(context, device);
@@ -119,7 +120,7 @@ CUresult begin_capture(StreamRef stream, Real&& real) {
   return result;
 }
 
-// A failed end may or may not have ended the capture: the stream says which.
+// A failed call may or may not have ended the capture: the driver's state of the stream tells.
 template <class Real>
 CUresult end_capture(StreamRef stream, Real&& real) {
   const CUresult result = real();

@@ -1,7 +1,8 @@
-// Every way to device memory: counted, and refused with CUDA's own error beyond the limit.
+// The entry points that allocate device memory: each allocation is counted, and refused with CUDA's
+// own error beyond the limit.
 //
-// Not counted: what another process made and this one opens (IPC, imported handles), memory of
-// other APIs, and what contexts and modules take for themselves (shim/MEMORY_LIMITS.md).
+// Not counted: memory that another process made and this one opens (IPC, imported handles), memory
+// of other APIs, and memory that contexts and modules take for themselves (shim/MEMORY_LIMITS.md).
 #include <algorithm>
 
 #include "shim/admission/gate.h"
@@ -18,14 +19,15 @@ namespace {
 constexpr int kNoDevice = -1;
 constexpr int kFileHandle = 1;  // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
-// The calling thread's; none where there is no context, or no account: before the first cuInit, in
-// a forked child, bypassed.
+// The calling thread's device. kNoDevice without a context, and without an account: before the
+// first cuInit, in a forked child, and with HEDDLE_DISABLE=1.
 int accounted_device() { return is_initialized() ? current_device() : kNoDevice; }
 
-// No GPU has so much: the driver refuses it, and no sum with it is to overflow.
+// No GPU has this much memory. The driver refuses larger requests, so the shim need not add them
+// up, and no sum overflows.
 constexpr uint64_t kBytesMost = uint64_t{1} << 50;
 
-// Where `bytes` at `out` are to be counted.
+// The device for which `bytes` at `out` are to be counted.
 int device_for(const void* out, uint64_t bytes) {
   return out != nullptr && bytes != 0 && bytes <= kBytesMost ? accounted_device() : kNoDevice;
 }
@@ -40,7 +42,7 @@ bool claim(int device, uint64_t bytes) {
 
 // ---- the shapes that the entry points have ----
 
-// `real(out)` makes `bytes` of device memory; what it writes to `out` is the key.
+// real() allocates `bytes` of device memory, and writes the allocation's key to `out`.
 template <class Key, class Real>
 CUresult allocate(Holds kind, uint64_t bytes, Key* out, Real&& real) {
   const int device = device_for(out, bytes);
@@ -55,7 +57,8 @@ CUresult allocate(Holds kind, uint64_t bytes, Key* out, Real&& real) {
   return result;
 }
 
-// Taken out before: the address may be another thread's as soon as it is free.
+// The allocation is taken out of the table before the driver frees it: another thread may get the
+// same address at once.
 template <class Key, class Real>
 CUresult release(Holds kind, Key key, Real&& real) {
   Holding held;
@@ -69,10 +72,11 @@ CUresult release(Holds kind, Key key, Real&& real) {
   return result;
 }
 
-// The driver chooses the pitch. What it will be is not known before: the width, and then the rest.
+// The driver chooses the pitch, and tells it only afterwards. So the width is counted, rounded up
+// as drivers align rows.
 template <class Address, class Size, class Real>
 CUresult allocate_pitched(Address* at, Size* pitch, uint64_t width, uint64_t height, Real&& real) {
-  constexpr uint64_t kPitch = 512;  // as drivers align rows
+  constexpr uint64_t kPitch = 512;
   const uint64_t row = (width + kPitch - 1) / kPitch * kPitch;
   const bool too_large = row != 0 && height > kBytesMost / row;
   const uint64_t expected = too_large ? 0 : row * height;
@@ -116,7 +120,7 @@ uint64_t bytes_of_format(int format) {
   }
 }
 
-// As described, without the driver's padding, which it does not tell.
+// By the descriptor, without padding: the driver does not tell how much it adds.
 template <class Descriptor>
 uint64_t bytes_of_plane(const Descriptor& what) {
   const uint64_t height = std::max<uint64_t>(what.Height, 1);
@@ -125,7 +129,7 @@ uint64_t bytes_of_plane(const Descriptor& what) {
 template <class Descriptor>
 uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
   if (what == nullptr || (what->Flags & (kArray3dSparse | kArray3dDeferredMapping)) != 0) {
-    return 0;  // no memory yet: cuMemMapArrayAsync gives it what cuMemCreate made
+    return 0;  // no memory yet: cuMemMapArrayAsync maps memory of cuMemCreate there
   }
   uint64_t bytes = 0;
   Descriptor level = *what;
@@ -140,7 +144,7 @@ uint64_t bytes_of_array(const Descriptor* what, unsigned levels = 1) {
   return bytes;
 }
 
-// Pools count by what they reserve; where the driver does not tell, each allocation counts.
+// A pool counts by its reserved size. If the driver does not tell that, each allocation counts.
 template <class Real>
 CUresult allocate_in_order(CUdeviceptr* at, uint64_t bytes, CUmemoryPool pool, StreamRef stream,
                            Real&& real) {
@@ -178,7 +182,7 @@ void note_node(const CUgraphNodeType* what) {
   }
 }
 
-// ---- what the device is said to have ----
+// ---- the limit shown as the device's memory ----
 
 template <class Size>
 void show_limit(int device, Size* free, Size* total) {

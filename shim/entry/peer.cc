@@ -1,6 +1,6 @@
-// What says that others wait for this process on the GPU: streams that write values or signal
-// semaphores, host functions, and events and memory that are shared with other processes and
-// devices (memory.cc has the rest). And streams that wait for others.
+// Entry points which tell that others may wait for this process's GPU work: writes of values and
+// signals of semaphores by a stream, host functions, events and memory that are shared with other
+// processes and devices (memory.cc has the rest). And entry points that have a stream wait.
 #include "shim/admission/gate.h"
 #include "shim/driver/driver.h"
 #include "shim/entry/wait.h"
@@ -29,7 +29,7 @@ using namespace heddle::shim;
     if (result == CUDA_SUCCESS) note_shared_event();     \
     return result;                                       \
   }
-// That is a mapping, which may wait for what runs.
+// Sharing memory maps it, and that may wait for running kernels.
 #define HEDDLE_PEER(name, parameters, arguments)         \
   CUresult name parameters noexcept;                     \
   CUresult name parameters noexcept {                    \
@@ -41,7 +41,7 @@ using namespace heddle::shim;
 
 namespace {
 
-// Another device than the calling thread's may reach the memory.
+// Notes a peer if a device other than the calling thread's gets access to the memory.
 void note_access(const CUmemAccessDesc* who, size_t count) {
   const CUdevice own = current_device();
   if (who == nullptr || own < 0) return;

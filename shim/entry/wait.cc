@@ -1,4 +1,5 @@
-// Entry points that wait, and what makes their return evidence: events of the application.
+// Entry points that wait for or query work, and so give evidence of its end; and those of the
+// application's events.
 #include "shim/entry/wait.h"
 
 #include <utility>
@@ -26,7 +27,8 @@ bool has_device(const StreamSlot& slot) {
   return slot.device >= 0 && slot.device < static_cast<int>(ipc::kDevices);
 }
 
-// The time for which a thread is in a synchronizing call. Its slot stays its own until it ends.
+// Marks that a thread is in a synchronizing call. The thread keeps its slot until it exits, so the
+// pointer stays valid outside of a session.
 class Blocked {
  public:
   void begin(Inside& in) {
@@ -42,8 +44,8 @@ class Blocked {
   ThreadSlot* thread_ = nullptr;
 };
 
-// One synchronizing call of one stream: the wait is announced, and its return is evidence. Even a
-// call that failed ends the wait, with nothing new.
+// A synchronizing call for one stream. The wait is posted before the call, and the return is
+// evidence. A call that failed also ends the wait, without new evidence.
 class Wait {
  public:
   explicit Wait(StreamRef stream) {
@@ -88,7 +90,7 @@ class Wait {
   Blocked blocked_;
 };
 
-// A call that asked and found the work done.
+// A query returned. If it found the work done, that is evidence.
 CUresult queried(CUresult result, StreamSlot* slot, uint64_t reach) {
   if (result != CUDA_SUCCESS || slot == nullptr || !has_device(*slot)) return result;
   Inside in;
@@ -108,19 +110,20 @@ CUresult query_stream(StreamRef stream, Real&& real) {
   return queried(real(stream.handle), slot, reach);
 }
 
-// A wait ends in any case, with nothing new.
+// Ends a wait without new evidence.
 void end_wait(Inside& in, StreamSlot& slot) {
   complete(in, slot, slot.done.load(std::memory_order_relaxed), wire::Evidence::SYNCHRONIZED, true);
 }
 
-// All streams of a context. One record says that the device drains; each stream reports its own.
+// A synchronizing call for all streams of a context. One record announces the wait for the device;
+// each stream's completion has a record of its own.
 template <class Real>
 CUresult synchronize_context(CUcontext context, Real&& real) {
   struct Seen {
     StreamSlot* slot;
     uint64_t reach;
   };
-  constexpr size_t kSeen = 32;  // the rest is reported by a later call
+  constexpr size_t kSeen = 32;  // further streams are reported by a later call
   Seen seen[kSeen];
   size_t count = 0;
   StreamSlot* first = nullptr;
@@ -149,9 +152,9 @@ CUresult synchronize_context(CUcontext context, Real&& real) {
   return result;
 }
 
-// What was submitted before the call is before the event; what another thread submits meanwhile
-// may not be. Where the event stood before is forgotten first, whatever becomes of the call. It may
-// be all that the program does behind a gate before it goes on elsewhere.
+// The event covers the work that was submitted before the call; work that another thread submits
+// meanwhile may come behind it. The event's earlier place is forgotten first, whatever the driver
+// answers. The program may wait for the event next: so the unit before it ends here (end_unit).
 template <class Real>
 CUresult record_event(CUevent event, StreamRef stream, Real&& real) {
   event_forgotten(event);
@@ -261,7 +264,7 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
   return HEDDLE_REAL(cuEventDestroy_v2)(event);
 }
 
-// ---- synchronous copies: to or from the host they return when the default stream is done --------
+// ---- synchronous copies to or from the host: they return when the default stream is done --------
 
 #define HEDDLE_WAITING_COPY(name, per_thread, parameters, arguments) \
   CUresult name parameters noexcept;                                 \
@@ -269,8 +272,8 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
     Wait wait(StreamRef{nullptr, per_thread});                       \
     return wait.returned(HEDDLE_REAL(name) arguments);               \
   }
-// A small copy from the host travels with the commands and returns before its turn has come: it is
-// activity, and no evidence.
+// The driver puts the data of a small copy from the host into its commands, and returns before the
+// copy is done. So such a copy is activity, and no evidence.
 #define HEDDLE_COPY_FROM_HOST(name, per_thread)                                 \
   CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept;       \
   CUresult name(CUdeviceptr to, const void* from, size_t bytes) noexcept {      \
@@ -282,7 +285,7 @@ CUresult cuEventDestroy_v2(CUevent event) noexcept {
     Wait wait(StreamRef{nullptr, per_thread});                                  \
     return wait.returned(HEDDLE_REAL(name)(to, from, bytes));                   \
   }
-// As far as is known they may wait for what runs, as frees and loads do.
+// These were not measured. They may wait for running kernels, as frees and loads do.
 #define HEDDLE_MAY_WAIT(name, parameters, arguments) \
   CUresult name parameters noexcept;                 \
   CUresult name parameters noexcept {                \

@@ -1,15 +1,17 @@
-// Calls of the application that wait for what it launched and are no synchronizing calls by name.
+// Calls that wait for the application's launches although they are no synchronizing calls by name,
+// such as cuMemFree.
 //
-// Used by entry points of all kinds, around the driver's own. Measured on an H100: at a closed gate
-// they stand until it opens, and hold up launches and allocations of the process's other threads.
+// Used by entry points of all kinds, around the driver's call. Measured on an H100: at a closed
+// gate such a call stands until the gate opens, and holds up launches and allocations of other
+// threads.
 #pragma once
 
 #include "shim/evidence/streams.h"
 
 namespace heddle::shim {
 
-// While it lives, a client that may have launches at gates counts as in a synchronizing call. That
-// the call returned is no evidence: it may have had nothing to wait for.
+// While one exists, a client that may have launches at gates counts as being in a synchronizing
+// call. The call's return is no evidence: there may have been nothing to wait for.
 class ImplicitWait {
  public:
   ImplicitWait();

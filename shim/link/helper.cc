@@ -59,7 +59,7 @@ constinit bool can_unmap = false;
 constinit AttachFacts attach_facts{};
 
 // The environment as the first cuInit found it. The application may change it at any time, and a
-// getenv() on another thread meanwhile can crash.
+// reader on another thread can crash meanwhile.
 struct Environment {
   char socket[128];  // longer than any address, so that a path that was cut is refused
   char runtime[128];

@@ -18,29 +18,29 @@
 namespace heddle::shim {
 namespace {
 
-constexpr int64_t kAnswerNs = ipc::kHeartbeatStaleNs;  // a daemon that takes longer is stopped
+constexpr int64_t kAnswerNs = ipc::kHeartbeatStaleNs;  // only a stopped daemon takes longer
 constexpr int64_t kClosedWaitNs = 2'000'000'000;
-// Others of the group are asked for what they do not use: their helper threads are quick, if they
-// run.
+// How long to ask again while the daemon asks the group's other processes for unused memory. Their
+// helper threads answer soon, if they run.
 constexpr int64_t kRetryNs = 200'000'000;
 constexpr int64_t kPauseNs = 20'000, kPauseLongNs = 1'000'000;
 
 struct Account {
   uint64_t used = 0;
   uint64_t granted = 0;  // by the session's daemon, less what was given back
-  uint64_t limit = 0;    // as it was told last
+  uint64_t limit = 0;    // the daemon's last word
   uint64_t refused = 0;
-  uint64_t graphs = 0;  // of `used`: what the driver reserves for them
+  uint64_t graphs = 0;  // of `used`: memory that the driver reserves for graphs
 };
 
-// Of an account, for those who take no lock.
+// Parts of an account, for readers without the lock.
 struct Seen {
   std::atomic<uint64_t> beside_graphs{0};
   std::atomic<uint64_t> limit{0};
 };
 constinit Seen seen[ipc::kDevices];
 
-constinit Spin lock;    // of all that follows
+constinit Spin lock;    // guards everything below but `asking`
 constinit Spin asking;  // one question at a time; taken before `lock`
 constinit Account accounts[ipc::kDevices];
 constinit HoldingTable table{};
@@ -82,7 +82,8 @@ uint64_t limit_of(int device) {
   return accounts[device].limit;
 }
 
-// The daemon takes what it asked for and was not given in time, as when this process was stopped.
+// The daemon may lower memory_granted on its own: it takes back unused memory that it asked for and
+// did not get in time, as from a suspended process.
 uint64_t granted_of(int device) {
   uint64_t& granted = accounts[device].granted;
   if (const ipc::DeviceTerms* terms = terms_of(device)) {
@@ -126,7 +127,7 @@ bool read_answer(int device, uint32_t number, uint64_t generation, Answer& answe
   const ipc::DeviceTerms* terms = terms_of(device);
   if (terms == nullptr || session->generation != generation ||
       session->detached.load(std::memory_order_relaxed)) {
-    return true;  // nobody will answer it
+    return true;  // that session answers no more
   }
   if (terms->memory_answered.load(std::memory_order_acquire) != number) return false;
   accounts[device].granted = terms->memory_granted.load(std::memory_order_relaxed);
@@ -156,7 +157,7 @@ Answer ask(int device, uint64_t bytes) {
   return answer;
 }
 
-// One question at a time, so that none spins for as long as another's answer takes.
+// The turn to ask. One question at a time; the other threads sleep meanwhile.
 class Asking {
  public:
   Asking() {
@@ -175,7 +176,7 @@ bool try_claim(int device, uint64_t bytes) {
   return true;
 }
 
-// No answer: as without a daemon, which has a limit and no account.
+// Claims without the daemon's answer: only the last known limit counts, by this process's own use.
 bool claim_unanswered(int device, uint64_t bytes) {
   const Held held(lock);
   Account& account = accounts[device];
@@ -190,23 +191,23 @@ bool beyond_limit(int device, uint64_t bytes) {
   return accounts[device].used + bytes > limit_of(device);
 }
 
-// A slack of more than this is given back without being asked for.
+// How much unused memory a process keeps when it gives some back on its own.
 uint64_t slack_kept(int device) { return 2 * ipc::memory_chunk(accounts[device].limit); }
 
-// Keeps `slack` beyond what is used, and tells the daemon. In turn with the questions, so that no
-// answer to an earlier one comes later.
+// Keeps `slack` beyond what is used, gives back the rest, and tells the daemon. The caller has the
+// turn to ask, so that no answer to an earlier question comes later.
 void give_back_in_turn(int device, uint64_t slack) {
   const Held held(lock);
   Account& account = accounts[device];
   if (session == nullptr) return;
-  if (limit_of(device) == 0) account.granted = 0;  // what was granted under a limit ends with it
+  if (limit_of(device) == 0) account.granted = 0;  // a grant ends with the limit that it was under
   if (account.granted <= account.used + slack) return;
   const uint64_t before = account.granted;
   account.granted = account.used + slack;
   if (send_need(device, account.granted, true) == 0) account.granted = before;
 }
 
-// Unless a question is under way: it gives back by itself if that is wanted.
+// Does nothing while another thread asks: that thread gives memory back if the daemon wants it.
 void give_back(int device, uint64_t slack) {
   if (!asking.try_lock()) return;
   give_back_in_turn(device, slack);
@@ -233,7 +234,7 @@ bool claim_memory(int device, uint64_t bytes) {
         return false;
       case Answer::kRetry:
         if (waited > kRetryNs) return false;
-        give_back_in_turn(device, 0);  // who asks at the same time may need just this
+        give_back_in_turn(device, 0);  // another process that asks now may need just this
         break;
       case Answer::kNone:
         if (claim_unanswered(device, bytes)) return true;
@@ -268,7 +269,7 @@ void hold_memory(Holds kind, uint64_t key, CUcontext context, int device, uint64
   const Held held(lock);
   Holding* holding = table.add(kind, key);
   if (holding == nullptr) return uncount(device, bytes);
-  if (holding->bytes != 0) uncount(holding->device, holding->bytes);  // its end was not seen
+  if (holding->bytes != 0) uncount(holding->device, holding->bytes);  // its free was not seen
   holding->device = static_cast<uint8_t>(device);
   holding->bytes = bytes;
   holding->pooled = 0;

@@ -23,13 +23,13 @@ void PhysicalMemory::drop_references(uint64_t number, uint32_t count) {
   end_if_unused(physical);
 }
 
-// The handle is one reference more to it. False where there is no room to note it.
+// Adds a reference by the handle to that memory. False: the table has no room to note it.
 bool PhysicalMemory::name(uint64_t handle, uint64_t number) {
   Holding* names = table_.add(Holds::kHandle, handle);
   if (names == nullptr) return false;
   ++table_.find(Holds::kPhysical, number)->handles;
   if (names->owner == number) return ++names->handles, true;
-  const Holding before = *names;  // nothing, or its end was not seen
+  const Holding before = *names;  // empty, or an older use of the handle whose end was not seen
   names->owner = number;
   names->handles = 1;
   drop_references(before.owner, before.handles);
@@ -53,9 +53,9 @@ void PhysicalMemory::retain(uint64_t handle, uint64_t at) {
   if (number != 0) name(handle, number);
 }
 
-// The file's owner is a mark of who exported it: it lasts while the file is open anywhere, and does
-// not keep it open, as the memory would stay with it. A number alone would not do: once closed, it
-// is soon that of another process's export.
+// F_SETOWN marks the file with the process that exported it. The mark lasts while the file is open
+// anywhere. A duplicate of the descriptor would keep the file open, and with it the memory. The
+// descriptor's number alone would not do: after a close it may soon be another process's export.
 void PhysicalMemory::export_as(uint64_t handle, int file) {
   const Holding* physical = find(Holds::kHandle, handle);
   if (physical == nullptr || fcntl(file, F_SETOWN, getpid()) != 0) return;

@@ -1,7 +1,7 @@
 // Physical memory of cuMemCreate, in the account's table: it counts once, for as long as a handle
 // names it or an address maps it.
 //
-// No lock, and no call of the driver: the caller's (account.cc).
+// Takes no lock and calls no driver: account.cc does both.
 #pragma once
 
 #include <cstdint>
@@ -12,20 +12,20 @@ namespace heddle::shim {
 
 class PhysicalMemory {
  public:
-  // `ended` takes what is no more out of the account.
+  // `ended` takes freed memory out of the account.
   using Ended = void (*)(int device, uint64_t bytes);
   constexpr PhysicalMemory(HoldingTable& table, Ended ended) : table_(table), ended_(ended) {}
 
-  // Where there is no room to note it, it counts no more.
+  // If the table has no room to note the memory, it counts no more.
   void create(uint64_t handle, int device, uint64_t bytes);
-  // Its driver's answer for an address that is mapped, which may be a new handle.
+  // The driver gave `handle`, which may be a new one, for the mapped address `at`.
   void retain(uint64_t handle, uint64_t at);
   void export_as(uint64_t handle, int file);
-  // From a file that this process exported it names the same memory; other files are of others'.
+  // A handle from a file that this process exported names the same memory. Other files are ignored.
   void import_from(uint64_t handle, int file);
   void release(uint64_t handle);
   void map(uint64_t handle, uint64_t at, uint64_t bytes);
-  // Whole mappings, one behind the other, as the driver demands.
+  // Unmaps whole, adjacent mappings, as the driver demands.
   void unmap(uint64_t at, uint64_t bytes);
 
  private:

@@ -85,7 +85,8 @@ bool pool_has_room(CUmemoryPool pool, int device, uint64_t bytes) {
 
 namespace {
 
-// Executable graphs that allocate, by handle. One that finds no place is not refused.
+// Executable graphs that allocate, by handle. Launches of a graph without a place are never
+// refused.
 struct Place {
   std::atomic<uintptr_t> exec{0};  // kGone: it was destroyed
   std::atomic<uint64_t> bytes{0};
@@ -94,7 +95,7 @@ struct Place {
 constexpr uintptr_t kGone = 1;
 constexpr size_t kPlaces = 1024, kProbes = 32;
 constinit Place places[kPlaces];
-constinit Spin noting;  // of who writes
+constinit Spin noting;  // held to write places
 
 Place& place_at(uintptr_t key, size_t probe) { return places[((key >> 4) * 31 + probe) % kPlaces]; }
 
@@ -110,11 +111,11 @@ Place* find(uintptr_t key) {
 
 struct Need {
   uint64_t bytes = 0;
-  int device = -1;  // that of the first node that allocates; others are not looked at
+  int device = -1;  // of the first node that allocates; nodes of other devices are ignored
 };
 
-// Memory of a node may be another's when that is done, so that their sum may be too much: a graph
-// that frees any needs what its largest node has, one that frees none needs all.
+// The least memory that a graph needs. A graph that frees some may use memory again, so it needs at
+// least its largest allocation. A graph that frees none needs the sum of all.
 Need need_of(const CUgraphNode* nodes, size_t count) {
   Need need;
   uint64_t sum = 0;
@@ -142,7 +143,7 @@ Need need_of(CUgraph graph) {
   size_t count = 0;
   if (HEDDLE_REAL(cuGraphGetNodes)(graph, nullptr, &count) != CUDA_SUCCESS || count == 0) return {};
   const size_t bytes = count * sizeof(CUgraphNode);  // NOLINT(bugprone-sizeof-expression)
-  // Not from the application's heap.
+  // The array is mapped, because the heap is the application's.
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return {};
   auto* nodes = static_cast<CUgraphNode*>(memory);
@@ -190,7 +191,7 @@ bool noted_graph_fits(CUgraphExec exec) {
   const int device = place->device.load(std::memory_order_relaxed);
   const uint64_t bytes = place->bytes.load(std::memory_order_relaxed);
   if (fits_beside_graphs(device, bytes)) return true;
-  // About to be refused: what the driver gave back meanwhile is looked at, with locks.
+  // Before refusing the launch, update the account with memory that was given back; takes locks.
   settle_graphs(device);
   trim_pools(device);
   if (fits_beside_graphs(device, bytes)) return true;

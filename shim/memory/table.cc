@@ -25,7 +25,8 @@ Holding* HoldingTable::find(Holds kind, uint64_t key) {
 
 Holding* HoldingTable::add(Holds kind, uint64_t key) {
   if (Holding* known = find(kind, key)) return known;
-  // A quarter stays free, so that looks end soon; and one place at least, so that they end.
+  // A quarter stays free, so that searches end soon. If the table cannot grow, one place stays
+  // free, so that they end at all.
   if (4 * (size_ + 1) > 3 * capacity_ && !grow() && size_ + 1 >= capacity_) return nullptr;
   size_t i = place_of(kind, key);
   while (places_[i].kind != Holds::kNothing) i = (i + 1) & (capacity_ - 1);
@@ -36,7 +37,7 @@ Holding* HoldingTable::add(Holds kind, uint64_t key) {
   return &places_[i];
 }
 
-// Those behind that would not be found across the gap move up into it.
+// Later entries that a search would not find across the gap move up into it.
 void HoldingTable::remove(Holding* holding) {
   size_t gap = static_cast<size_t>(holding - places_);
   for (size_t i = (gap + 1) & (capacity_ - 1); places_[i].kind != Holds::kNothing;

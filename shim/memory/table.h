@@ -1,7 +1,7 @@
-// What this process holds of device memory, one entry each: found by handle or address, because
-// neither cuMemFree nor its like is told a size.
+// The table of this process's device memory: an entry for each allocation, found by handle or
+// address, because the calls that free memory are told no size.
 //
-// Open addressing in memory of its own that doubles and is never given back. No lock: the caller's.
+// Open addressing in a mapping of its own, which doubles and never shrinks. The caller locks.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ enum class Holds : uint8_t {
   kHandle,    // cuMemCreate and its like: names a kPhysical
   kMapping,   // an address at which a kPhysical is mapped
   kExport,    // a file that a kPhysical was exported as
-  kPhysical,  // what a cuMemCreate made, by a number of its own: handles are used again while
-              // what they named is still mapped
+  kPhysical,  // memory of a cuMemCreate, by a number of its own: the driver reuses a handle while
+              // the memory that it named is still mapped
   kPool,      // a pool by its reserved size
   kGraphs,    // the graphs of a device, likewise
 };
@@ -35,9 +35,9 @@ struct Holding {
 
 class HoldingTable {
  public:
-  // nullptr if there is none. Valid until the next add() or remove().
+  // The entry, or nullptr. Valid until the next add() or remove().
   Holding* find(Holds kind, uint64_t key);
-  // The one there is, or a new one; nullptr where there is no memory for it.
+  // The entry, or a new one; nullptr: there is no memory for it.
   Holding* add(Holds kind, uint64_t key);
   void remove(Holding* holding);
   void clear();
@@ -54,7 +54,7 @@ class HoldingTable {
   template <class Gone>
   void remove_if(Gone&& gone) {
     for (size_t i = 0; i < capacity_;) {
-      // What follows a removed one may move up to its place: the same place is looked at again.
+      // remove() may move another entry to this place, so the place is looked at again.
       if (places_[i].kind != Holds::kNothing && gone(places_[i])) {
         remove(&places_[i]);
       } else {

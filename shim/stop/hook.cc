@@ -16,7 +16,7 @@ namespace {
 
 constinit Objects table;
 
-// It is variadic in C: on x86-64 the third argument comes the same way.
+// ioctl() is variadic in C: on x86-64 its third argument is passed in the same register.
 int seen_ioctl(int fd, unsigned long request, void* argument) {
   const int result = driver_ioctl.load(std::memory_order_acquire)(fd, request, argument);
   if (result != 0 || _IOC_TYPE(request) != rm::kType) return result;
@@ -28,8 +28,9 @@ int seen_ioctl(int fd, unsigned long request, void* argument) {
   return result;
 }
 
-// What stands there. A library that is bound lazily has a stub of its own there, which would
-// overwrite ours later; once called, without a descriptor, it has put the function there.
+// The function whose address is stored at `place`. If libcuda is bound lazily, that is a stub,
+// which would overwrite the shim's function later. Calling the stub once, without a descriptor,
+// makes it store the real address.
 Ioctl bound(void** place) {
   const int before = errno;
   reinterpret_cast<Ioctl>(__atomic_load_n(place, __ATOMIC_ACQUIRE))(-1, 0, nullptr);
@@ -53,8 +54,8 @@ Objects& objects() {
 }
 
 void watch_requests(const void* inside) {
-  // One thread alone: two could protect each other's pages. Another goes on; what it makes before
-  // the first is done is not known, and so is never stopped.
+  // Only one thread does this: two could undo each other's page protection. Another thread goes on.
+  // Objects that it makes meanwhile stay unknown, and an unknown channel is never stopped.
   static constinit std::atomic<bool> begun{false};
   if (is_set("HEDDLE_DISABLE") || is_off("HEDDLE_STOPS")) return;
   if (inside == nullptr || !make_guard_page() || begun.exchange(true)) return;

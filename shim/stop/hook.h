@@ -10,16 +10,16 @@
 namespace heddle::shim {
 
 using Ioctl = int (*)(int fd, unsigned long request, void* argument);
-// What stood there: the shim's own requests go through it, and are not looked at. nullptr: the
-// requests are not seen.
+// The function that libcuda called before. The shim's own requests go through it, and are not
+// observed. nullptr: libcuda's requests are not seen.
 extern constinit std::atomic<Ioctl> driver_ioctl;
 
 // Called right after the driver's library was loaded, by any thread; `inside` is an address in it.
-// HEDDLE_DISABLE=1 and HEDDLE_STOPS=0 make it do nothing. What the driver asked before is missing:
-// then nothing is stopped that depends on it.
+// HEDDLE_DISABLE=1 and HEDDLE_STOPS=0 make it do nothing. Objects of earlier requests stay unknown,
+// and a channel of an unknown object is never stopped.
 void watch_requests(const void* inside);
 
-// This process's; a forked child begins with none.
+// This process's objects; a forked child begins with none.
 Objects& objects();
 
 }  // namespace heddle::shim

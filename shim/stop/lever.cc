@@ -22,17 +22,19 @@ constexpr int64_t kLeaseLookNs = 50'000'000;
 constexpr int64_t kLookNs = 1'000'000'000;
 constexpr int64_t kTracerNs = 1'000'000'000;
 constexpr int64_t kHoldTryNs = 100'000'000, kHoldNs = 1'000'000'000;
-// An object may go while it is asked for: the table hears of it a moment later.
+// So many refusals in a row end the stops. A single one may mean that the object was just freed, of
+// which the table hears a moment later.
 constexpr uint32_t kRefusalsMost = 3;
 
-// Who holds on raises `held` and then looks at `engaged`; the lever does it the other way round.
+// HeldOn raises `held` and then looks at `engaged`. The lever sets `engaged` and then looks at
+// `held`. So at least one of them sees the other.
 constinit std::atomic<uint32_t> held{0};
-constinit std::atomic<uint32_t> engaged{0};  // futex: something is off, or has a slice of ours
+constinit std::atomic<uint32_t> engaged{0};  // futex: channels are off, or have a slice by heddle
 constinit std::atomic<bool> traced{false};
 
 // ---- requests -----------------------------------------------------------------------------------
 
-// True where the object's client is gone, too: there is nothing left to change.
+// Makes a request. True also if the object's client is gone: there is nothing left to change.
 bool ask(const Objects::Target& target, uint32_t command, void* parameters, uint32_t bytes) {
   if (file_id(target.fd) != target.file) {
     objects().lose_client(target.client);
@@ -57,7 +59,7 @@ bool switch_channels(bool off) {
   }
 }
 
-// 0: each group's own.
+// Sets all groups' time slices; 0: back to each group's own.
 bool set_slices(uint32_t us) {
   Objects::Target group;
   uint64_t own_us = 0;
@@ -65,7 +67,7 @@ bool set_slices(uint32_t us) {
   for (size_t at = 0; objects().next_group(at, group, own_us);) {
     rm::Timeslice slice{us != 0 ? us : own_us};
     if (own_us == 0) {
-      if (us == 0) continue;  // made since, and never set
+      if (us == 0) continue;  // heddle never set this group's slice
       rm::Timeslice own{};
       if (!ask(group, rm::kGetTimeslice, &own, sizeof own)) {
         done = false;
@@ -80,7 +82,7 @@ bool set_slices(uint32_t us) {
 
 // ---- what is wanted, and may be -----------------------------------------------------------------
 
-// Of the one device that the process uses, whichever number it has there.
+// The order for the one device that the process uses, whichever number it has in the process.
 StopOrder wanted_of(const ipc::ControlMemory& control) {
   for (const ipc::DeviceTerms& terms : control.devices) {
     const StopOrder order = ipc::unpack_stop(terms.stop.load(std::memory_order_relaxed));
@@ -111,7 +113,7 @@ bool store(std::atomic<uint32_t>& word, uint32_t value) {
 
 Lever::Next Lever::look(const ipc::ControlMemory* control, ipc::ClientMemory* client,
                         int64_t now_ns) {
-  // Before the words: they are as new as it, or newer.
+  // Read before the devices' words, so that these are at least as new as the number.
   const uint32_t number =
       control != nullptr ? control->stop_order.load(std::memory_order_acquire) : 0;
   const StopOrder wanted = control != nullptr ? wanted_of(*control) : StopOrder{};
@@ -176,12 +178,13 @@ namespace {
 constinit Lever lever;
 constinit bool started = false;
 constinit std::atomic<Session*> inside{nullptr};
-constinit std::atomic<uint32_t> changes{0};  // futex, where there is no session
+constinit std::atomic<uint32_t> changes{0};  // futex: the thread sleeps here without a session
 constinit std::atomic<const void*> waits_at{nullptr};
 constinit int64_t tracer_looked_ns = 0;
-constinit std::atomic<bool> locked{false};  // for a checkpoint
+constinit std::atomic<bool> locked{false};  // the driver has locked the process for a checkpoint
 
-// As Inside does: the helper unmaps a session that is not current and that nobody is in.
+// Enters the session as Inside does. The helper unmaps a session only once it is no longer current
+// and neither a launching thread nor this one is inside.
 Session* enter() {
   Session* const session = guard().current.load(std::memory_order_acquire);
   inside.store(session, std::memory_order_seq_cst);
@@ -259,7 +262,8 @@ void lever_attached(Session& session) {
   }
 }
 
-// The page may be gone by now: then nobody is woken, or somebody once too often.
+// The word's page may be unmapped by now. Then the wake-up reaches no thread, or one that did not
+// need it; both are harmless.
 void wake_lever() {
   changes.fetch_add(1, std::memory_order_release);
   ipc::futex_wake(&changes);

@@ -1,9 +1,10 @@
-// Who has this process's kernels stand and go on, and sets its time slices, as the daemon orders
-// (ipc/stop.h): a thread of its own, "heddle-stops". It calls nothing but ioctl, futex, fstat, the
-// clock, and a write to the doorbell, for the other threads may stand behind what it stopped.
+// The lever stops this process's kernels, lets them go on, and sets its time slices, as the daemon
+// orders (ipc/stop.h). It has a thread of its own, "heddle-stops". That thread calls nothing but
+// ioctl, futex, fstat, the clock, and a write to the doorbell: any other call may wait for a thread
+// that waits for the stopped kernels.
 //
-// A stop is a lease. The lever gives it back when the daemon's heartbeat is stale, when the session
-// ends, and while somebody holds the process on. It tries again for as long as the driver refuses.
+// A stop is a lease. The lever ends it when the daemon's heartbeat is stale, when the session ends,
+// and while a HeldOn exists. It tries again for as long as the driver refuses.
 #pragma once
 
 #include <atomic>
@@ -18,11 +19,11 @@ namespace heddle::shim {
 class Lever {
  public:
   struct Next {
-    int64_t wait_ns;  // until the next look, unless something changes
-    bool tell;        // there is news for the daemon
+    int64_t wait_ns;  // the longest time until the next look
+    bool tell;        // the client's memory has news for the daemon
   };
-  // Does what the control memory says, and says in the client's what it did. nullptr: there is no
-  // session. One thread alone.
+  // Carries out the order in the control memory, and writes to the client's memory what it did.
+  // nullptr: there is no session. One thread alone.
   Next look(const ipc::ControlMemory* control, ipc::ClientMemory* client, int64_t now_ns);
 
  private:
@@ -31,29 +32,31 @@ class Lever {
   bool unsure() const { return unsure_off_ || unsure_slice_; }
 
   ipc::StopOrder in_force_{};
-  bool unsure_off_ = false, unsure_slice_ = false;  // the driver refused some of that
-  uint32_t seen_ = 0;                               // the objects' version at the time
+  bool unsure_off_ = false, unsure_slice_ = false;  // the driver refused some of the requests
+  uint32_t seen_ = 0;                               // the objects' version at the last change
   uint32_t refusals_ = 0;                           // in a row
   uint32_t took_us_ = 0;
 };
 
 // ---- the thread ---------------------------------------------------------------------------------
 
-// By the helper: the session is current. The first one starts the thread, if the driver's requests
-// are seen; where it cannot start, the client's memory says so.
+// Helper thread: the session is current. The first one starts the lever's thread, if the driver's
+// requests are seen. If the thread cannot start, the client's memory says so.
 void lever_attached(Session& session);
-// By the helper, once the session is no longer current. It may be unmapped when the lever has left.
+// Wakes the lever's thread. The helper calls it once a session is no longer current: the session
+// may be unmapped when the lever has left it.
 void wake_lever();
-// Behind a change of the objects. What is made while others are off joins at its next look, all at
-// once: each request takes the lock of all GPUs.
+// Called after a change of the objects: wakes the lever unless channels are off. New channels then
+// join at its next look, all at once, because each request takes a lock of all GPUs.
 void wake_idle_lever();
 bool lever_inside(const Session& session);
-// By the helper, now and then: a debugger's or checker's process is not stopped.
+// Helper thread, at each of its looks: a process under a debugger or checker is not stopped.
 void look_for_tracer(int64_t now_ns);
 void forget_lever();  // in a forked child
 
-// Nothing of the process is stopped while one of these lives, for what ends waits for what runs.
-// Waits until all goes on, for a second at most. Any thread, in no session or in one.
+// While one exists, none of the process's kernels is stopped: the end of a context waits for its
+// running kernels. The constructor waits until all go on, for a second at most. Any thread, inside
+// a session or outside.
 class HeldOn {
  public:
   explicit HeldOn(bool hold = true);
@@ -64,9 +67,9 @@ class HeldOn {
  private:
   const bool hold_;
 };
-// The same without an end: from exit() on.
+// The same from exit() on, for good.
 void hold_on_at_exit();
-// The same between the driver's lock of this process for a checkpoint, and its unlock.
+// The same while the driver has locked this process for a checkpoint.
 void hold_on_for_checkpoint(bool hold);
 
 }  // namespace heddle::shim

@@ -16,7 +16,8 @@ Request copy(const void* argument) {
   return request;
 }
 
-// What came with an object. False: nothing did, or less; size 0 is that of the class.
+// Copies an object's parameters. False: there are none, or fewer bytes. A size of 0 means the size
+// that the class has.
 template <class Parameters>
 bool read(const rm::Alloc& made, Parameters& out) {
   if (made.parameters == 0 || (made.size != 0 && made.size < sizeof out)) return false;
@@ -24,12 +25,12 @@ bool read(const rm::Alloc& made, Parameters& out) {
   return true;
 }
 
-// All classes of channels end so, also those that came after this build.
+// All channel classes end in 6f, also those that are newer than this build.
 constexpr bool may_be_channel(uint32_t of_class) { return (of_class & 0xff) == 0x6f; }
 
 }  // namespace
 
-// ---- what the driver has done -------------------------------------------------------------------
+// ---- requests that the driver has carried out ---------------------------------------------------
 
 void Objects::observe(int fd, unsigned long request, const void* argument) {
   if (argument == nullptr) return;
@@ -131,7 +132,7 @@ void Objects::controlled(const rm::Control& done) {
   changed(group->kind);
 }
 
-// Most are of memory, between clients of the driver's own.
+// Most duplicates are of memory, between the driver's own clients: those are harmless.
 void Objects::duplicated(const rm::Duplicate& made) {
   const Held held(lock_);
   const Object* const source = find(made.source_client, made.source);
@@ -170,7 +171,7 @@ void Objects::add(const Object& added) {
   end(ipc::kStopTooMany, added.handle);
 }
 
-// What has it as a parent goes with it. Each call takes one out, so that this ends.
+// An object's children go with it. The recursion ends because each call removes an object first.
 void Objects::drop(rm::Handle client, rm::Handle handle) {
   Object* const dropped = find(client, handle);
   if (dropped == nullptr) return;
@@ -193,7 +194,7 @@ void Objects::changed(Kind kind) {
   if (kind >= Kind::kSubdevice) version_.fetch_add(1, std::memory_order_release);
 }
 
-// Among the first `before` objects.
+// Whether the first `before` objects have a subdevice of the same client and GPU.
 bool Objects::has_subdevice(const Object& of, size_t before) {
   for (size_t i = 0; i < before; ++i) {
     const Object& object = objects_[i];
@@ -241,7 +242,7 @@ bool Objects::next_channels(Cursor& at, Target& subdevice, rm::DisableChannels& 
   const Held held(lock_);
   for (; at.subdevice < kObjects; ++at.subdevice, at.channel = 0) {
     const Object& by = objects_[at.subdevice];
-    // One subdevice of a client and GPU reaches all of its channels there.
+    // One subdevice of a client and GPU reaches all of the client's channels there.
     if (by.kind != Kind::kSubdevice || has_subdevice(by, at.subdevice)) continue;
     request.count = 0;
     for (; at.channel < kObjects && request.count < rm::kChannelsMost; ++at.channel) {

@@ -1,9 +1,9 @@
-// The driver's objects of this process that a stop needs: clients, devices, channel groups and the
-// channels on which kernels run. Learned from the requests that libcuda makes.
+// The kernel-module objects of this process that a stop needs: clients, devices, channel groups and
+// the channels on which kernels run. Learned from the requests that libcuda makes.
 //
-// Any thread that makes such an object enters here, behind its request; so does the lever. No
-// launch does. The lock is held for a look through the table alone. What is unknown is never
-// stopped: a channel that cannot be placed ends the stops of the process.
+// Called by threads that make such an object, after the request, and by the lever; not by launches.
+// The lock is held only to search the table. A channel that cannot be placed in it ends the stops
+// of the process, because nothing unknown is ever stopped.
 #pragma once
 
 #include <atomic>
@@ -19,38 +19,38 @@ namespace heddle::shim {
 
 class Objects {
  public:
-  // A request that ioctl() has carried out, as the driver left it. It may have been refused.
+  // Learns from a request after ioctl() returned. The driver may have refused it (`status`).
   void observe(int fd, unsigned long request, const void* argument);
 
-  // Whether what is known can be stopped.
+  // Whether the process can be stopped, or why not.
   ipc::StopAble able();
-  // For good, for this reason; the first one stays.
+  // Forbids stops for good. The first reason stays.
   void forbid(ipc::StopAble reason);
-  // Moves whenever something that a stop concerns changes.
+  // Changes whenever an object changes that concerns a stop.
   uint32_t version() const { return version_.load(std::memory_order_acquire); }
 
-  // Where a request goes: to an object of a client, on the descriptor that the client came by.
+  // Where a request goes: an object of a client, on the descriptor through which that was made.
   struct Target {
     int fd;
     FileId file;
     rm::Handle client, object;
   };
-  // Channels of one client and GPU, as many as one request takes. `at` begins as {}; false: no
-  // more.
+  // The next channels of one client and GPU, as many as one request takes. `at` begins as {}.
+  // False: there are no more.
   struct Cursor {
     size_t subdevice = 0, channel = 0;
   };
   bool next_channels(Cursor& at, Target& subdevice, rm::DisableChannels& request);
-  // Groups of such channels, with the slice that the program or its driver set; 0: not known.
+  // The next group of such channels, with the slice that the program or driver set; 0: unknown.
   bool next_group(size_t& at, Target& group, uint64_t& slice_us);
   void note_slice(const Target& group, uint64_t us);
-  // Its descriptor is closed, and with it all that it had.
+  // The client's descriptor is closed: the client and its objects are gone.
   void lose_client(rm::Handle client);
 
   void forget();  // in a forked child
 
  private:
-  // Stops concern the last three.
+  // kSubdevice and later kinds concern stops.
   enum class Kind : uint8_t { kNone, kClient, kDevice, kOtherGroup, kSubdevice, kGroup, kChannel };
   struct Object {
     Kind kind;
@@ -71,7 +71,7 @@ class Objects {
   bool is(rm::Handle client, rm::Handle handle, Kind kind);
   void add(const Object& object);
   void drop(rm::Handle client, rm::Handle handle);
-  void end(ipc::StopAble reason, uint32_t what = 0);  // a class or handle, for the log
+  void end(ipc::StopAble reason, uint32_t what = 0);  // `what`: a class or handle for the log
   void changed(Kind kind);
   bool has_subdevice(const Object& object, size_t before);
   Target target(const Object& object);
