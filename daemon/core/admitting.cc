@@ -9,19 +9,20 @@
 namespace heddle::core {
 namespace {
 
-// While launches wait and the policy says IDLE it is asked again this often, so that a budget that
-// accrues with time, or a gap estimate that was wrong, lets something go.
-// The policy may want it sooner, but not over and over.
+// While launches wait and the policy says IDLE, it is asked again at this interval. By then a
+// budget may have grown, or a gap estimate may have been wrong. The policy may ask for less, down
+// to kRetryUsMin.
 constexpr double kRetryUs = 1000, kRetryUsMin = 10;
 
-// Of the starvation bound, after which the core lets a launch go.
+// The share of the starvation bound after which the core lets a launch go: a little before the shim
+// would do so by its own clock.
 constexpr double kStarvationShare = 0.95;
 
-// A little before the shim's own clock would.
 TimeNs starve_ns(const Config& config) { return to_ns(config.starvation_us * kStarvationShare); }
 
-// Of those that are stopped for others one at a time has work on the GPU: each more is another call
-// of the driver's, one behind the other, before those above have the GPU.
+// Whether another stoppable client of the same priority has work on the GPU. Only one of them may
+// have any: stopping each takes a driver call, one after the other, before a more important client
+// gets the GPU.
 bool equal_works(const Situation& now, const Roster& roster, const Client& c) {
   if (now.stoppable == 0 || now.config.mps) return false;
   const auto active = roster.active();
@@ -38,7 +39,7 @@ void Admitting::posted(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
   ++now_.stats.posted;
   const bool launch = b.kind == LaunchKind::kKernel || b.kind == LaunchKind::kGraph;
-  // While capturing nothing runs yet; and copies leave the SMs idle, so they end no gap.
+  // A captured launch does not run now. Copies leave the SMs idle, so they end no gap.
   if (b.admission == Admission::kSelfCapturing || !launch) return;
   const bool gated = b.admission == Admission::kGated;
   progress_.touch(c, e.at);
@@ -65,20 +66,20 @@ void Admitting::posted(Client& c, const Event& e) {
   if (b.may_follow > 0 && !gated) c.work.row_until = e.at + kRowNs;
 }
 
-// What is left of it, and until when it can be stopped: for a piece at least, whatever was
-// predicted.
+// Sets what is left of a launch that stood at a gate, and how long until it can be stopped at its
+// next gate. At least a piece is left, even if it ran longer than predicted.
 void Admitting::stood_at_gate(const Client& c, uint16_t gates_inside, double ran_us, Work& work) {
   work.gated = true;
   work.ran_us = ran_us;
   work.stop_us = work.predicted_us / (gates_inside + 1);
-  // Whoever goes beside somebody more important goes by one piece after the other.
+  // A graph that goes beside a busy, more important client asks again after each piece.
   const bool beside = gates_inside > 0 && roster_.busy(c.rule.priority, now_.clock);
   work.predicted_us = beside ? work.stop_us : std::max(work.stop_us, work.predicted_us - ran_us);
 }
 
 void Admitting::asked(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
-  if (c.head.any()) {  // the oldest one alone asks
+  if (c.head.any()) {  // only a client's oldest held unit may ask
     ++now_.stats.rejected;
     return;
   }
@@ -138,7 +139,7 @@ void Admitting::enqueue(uint32_t slot) {
 
 void Admitting::take_back(uint32_t slot) {
   Head& w = heads_[slot];
-  if (w.queue >= 0) w.open_us = 0;  // whoever placed it has counted that
+  if (w.queue >= 0) w.open_us = 0;  // the policy has counted open_us when it placed the launch
   seat_.orders().queues().remove(heads_.id_of(slot), w.queue);
 }
 
@@ -176,7 +177,7 @@ bool Admitting::grant(LaunchId id, Decider decider, const DispatchVerdict& verdi
   const uint32_t slot = heads_.slot_of(id);
   if (slot == kNoHead) return false;
   const Head w = heads_[slot];
-  if (w.withheld && decider == Decider::kPolicy) return false;  // it was taken back
+  if (w.withheld && decider == Decider::kPolicy) return false;  // was taken back from the policy
   Client& c = *w.client;
   if (now_.clock > w.asked_at) {
     const bool by_policy = decider == Decider::kPolicy;
@@ -236,7 +237,7 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
     if (w.client == nullptr || w.withheld || w.early || w.client->held_back()) continue;
     if (world != nullptr && !world->holds(slot)) continue;
     if (unplaced_only && (world != nullptr ? world->queue_of(slot) : w.queue) >= 0) continue;
-    // Who is not gated has nothing held: it is on its way.
+    // A client that is not gated has no closed gate: its launch goes at once.
     const bool gated = world != nullptr ? world->allowance_of(*w.client) == Allowance::kGated
                                         : w.client->standing.gated();
     const AllowanceChoice choice =
@@ -252,20 +253,21 @@ LaunchId Admitting::pick_builtin(bool unplaced_only, const Candidate* world) con
   return best != kNoHead ? heads_.id_of(best) : 0;
 }
 
-// Behind what its client has on the GPU: while nobody above is active, as far as it is not too
-// early (Pauses).
+// Whether a gated client's launch may go behind others of its own on the GPU: while no more
+// important client is active, and neither a policy nor a ceiling says otherwise. Pauses limits how
+// much goes ahead.
 bool Admitting::goes_ahead(const Client& c, const AllowanceChoice& choice) const {
   return !choice.any(now_.clock) && !ceilings_.limits(c) &&
          roster_.highest_active() >= c.rule.priority;
 }
 
 void Admitting::refresh_allowances() {
-  starve_at_ = 0;  // whoever was held back may be so no more
+  starve_at_ = 0;  // look again: a client that was refused may have been accepted
   allowances_.refresh();
   if (withheld_until_ != kNever) let_in();
 }
 
-// One decision; false when there is nothing more to decide now.
+// Makes one decision. False: there is nothing more to decide now.
 bool Admitting::dispatch_once() {
   if (now_.bypass) {
     for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
@@ -273,14 +275,15 @@ bool Admitting::dispatch_once() {
     }
     return false;
   }
-  if (heads_.wanting() == pauses_.kept_back()) {  // nobody waits for the policy
+  if (heads_.wanting() == pauses_.kept_back()) {  // no launch waits for the policy
     stalls_.idle(false);
     return false;
   }
   seat_.orders().take_saw();
   DispatchVerdict verdict = seat_.dispatch();
   if (verdict.result == HookResult::kDecided && verdict.run != 0) {
-    // A handle that went stale is the policy's mistake; a loop of them must not hang us.
+    // A stale handle is the policy's mistake. It counts as a fault, or a policy that returned one
+    // each time would never let this loop end.
     if (grant(verdict.run, Decider::kPolicy, verdict)) {
       stalls_.idle(false);
       return true;
@@ -290,8 +293,8 @@ bool Admitting::dispatch_once() {
   if (verdict.again_us > 0) again_us_ = std::clamp(verdict.again_us, kRetryUsMin, kRetryUs);
   const bool fault = seat_.faulted(verdict.result);
   const bool idle = verdict.result == HookResult::kDecided && !fault;
-  // IDLE holds for what the policy placed; what it did not place is the built-in's, as is
-  // everything when it said nothing.
+  // IDLE holds back the launches that the policy placed. The built-in serves those that it did not
+  // place, and all of them if the policy returned nothing.
   const LaunchId pick = pick_builtin(idle);
   if (pick == 0) {
     told_.held(seat_.orders().take_saw(), seat_.number(),
@@ -303,12 +306,13 @@ bool Admitting::dispatch_once() {
   return pick != 0 && grant(pick, Decider::kBuiltin, own);
 }
 
-// What is on the device may wait for what stands at a gate. So that goes, whatever the policy says.
+// A kernel on the device may wait for a launch of its own client that stands at a gate. If its
+// client's work seems stuck, that launch goes, whatever the policy says.
 void Admitting::free_stuck() {
   for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
     const Head& w = heads_[slot];
     if (w.client == nullptr || !w.at_gate() || w.client->work.stands) continue;
-    // What was let go behind it, in its stream, does not run before it.
+    // The oldest outstanding launch is behind this one in the same stream, so it cannot run before.
     const Work* const oldest = w.client->work.outstanding.oldest();
     const bool first = oldest != nullptr && oldest->stream == w.stream &&
                        oldest->seq > w.stream_seq &&
@@ -336,7 +340,7 @@ void Admitting::starve() {
   for (uint32_t slot = 0; slot < heads_.slots(); ++slot) {
     const Head& w = heads_[slot];
     if (w.client == nullptr || w.client->held_back()) continue;
-    if (w.client->work.stands) {  // its stop ends by that bound
+    if (w.client->work.stands) {  // the stop ends by the same bound; look again until then
       starve_at_ = std::min(starve_at_, now_.clock + to_ns(kRetryUs));
       continue;
     }

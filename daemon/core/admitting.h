@@ -1,5 +1,5 @@
-// Admission: launches that ask, and which of them go, when. The policy decides, then the built-in
-// for what the policy left; the starvation bound is the core's own.
+// Admission: which of the waiting launches are granted, and when. The policy decides first, then
+// the built-in for launches that the policy did not place. The core enforces the starvation bound.
 #pragma once
 
 #include "daemon/core/allowances.h"
@@ -32,39 +32,39 @@ class Admitting {
         allowances_(allowances),
         openings_(openings) {}
 
-  // A launch is on its way without a grant of this step: by a lease, by gates that stand open, or
-  // by itself.
+  // A launch goes without a grant in this step: under a lease, through open gates, or on its own
+  // decision (bypass, exempt, starved).
   void posted(Client& client, const Event& event);
   void asked(Client& client, const Event& event);
   void withdrawn(Client& client, const LaunchBody& launch);
-  void forget(const Client& client);  // it leaves
-  // All that the client waits for, or everybody, meets the policy as if it asked now.
+  void forget(const Client& client);  // the client leaves
+  // The client's waiting launch, or every waiting launch, is put to the policy anew.
   void ask_again(const Client& client);
   void ask_again_all();
 
-  // What a step ends with: allowances where they may be others, then grants until nobody can go.
+  // Ends a step: refreshes allowances if they may have changed, then grants until no launch may go.
   void settle();
-  void reconsider();  // the same, whatever was said
+  void reconsider();  // the same, without looking whether it is necessary
   TimeNs deadline() const {
     return heads_.count() > 0 ? std::min(retry_at_, withheld_until_) : kNever;
   }
 
-  // The built-in's choice: the most important client that nobody above holds up; equals by turns,
-  // and below somebody active each has one launch on the GPU. 0: none.
-  // `world`: of a candidate; nullptr: this one.
+  // The built-in's choice: the launch of the most important client, equals by turns. A gated client
+  // has none while a more important one is busy; below an active one it has one launch on the GPU
+  // at a time. 0: no launch may go. `world`: a candidate's world; nullptr: the real one.
   LaunchId pick_builtin(bool unplaced_only, const Candidate* world = nullptr) const;
-  // Hears of asks that end; nullptr: there is none.
+  // The trial is told of each waiting launch that ends; nullptr: there is no trial.
   void set_trial(Trial* trial) { trial_ = trial; }
 
  private:
   void stood_at_gate(const Client& client, uint16_t gates_inside, double ran_us, Work& work);
   void enqueue(uint32_t slot);
-  void take_back(uint32_t slot);  // from the policy, which will meet it again
+  void take_back(uint32_t slot);  // from the policy's queue; the policy will be asked again
   void release(uint32_t slot);
-  // Of the clients over a ceiling all that waits; and of those that are so no more.
+  // The launches of a client over a ceiling wait here; let_in() ends that once it owes nothing.
   void withhold(const Client& client);
   void let_in();
-  void look_again(const Client& client);  // once it owes nothing
+  void look_again(const Client& client);  // schedules let_in() for when the client owes nothing
   void refresh_allowances();
   void dispatch();
   bool dispatch_once();
@@ -88,9 +88,9 @@ class Admitting {
   Allowances& allowances_;
   Openings& openings_;
   Trial* trial_ = nullptr;
-  TimeNs starve_at_ = 0;            // nobody waits for too long before
-  TimeNs withheld_until_ = kNever;  // the first of those whose client is over a ceiling
-  double again_us_ = 0;             // after IDLE, as the policy wanted it
+  TimeNs starve_at_ = 0;            // no launch starves before
+  TimeNs withheld_until_ = kNever;  // when the first withheld client owes nothing any more
+  double again_us_ = 0;             // after IDLE: how soon to dispatch again
   TimeNs retry_at_ = 0;             // next dispatch while launches wait and the policy said IDLE
 };
 

@@ -43,7 +43,7 @@ void Allowances::send(Client& c, Allowance allowed) {
   const bool gated = allowed == Allowance::kGated, above = highest_attached_ < c.rule.priority;
   const bool beside = !now_.config.alone && allowed != Allowance::kLeased;
   const bool gates_soon = c.rule.gates && !now_.bypass && (beside || above);
-  // Who asks may be stopped for anybody.
+  // A gated client's graphs may be stopped for any other client, so they need gates inside.
   const bool gates_inside = gates_soon && (gated || c.standing.opening.gates || above);
   const bool kernels_ask = this->kernels_ask(c);
   if (c.standing.allowance_sent && c.standing.allowed == allowed &&
@@ -61,11 +61,11 @@ void Allowances::send(Client& c, Allowance allowed) {
   c.standing.kernels_ask = kernels_ask;
   progress_.unsettle(c);
   telling_.allowance(c, now_.bypass);
-  // Whoever waits though it may go would wait for nothing.
+  // A launch that waits may go now: dispatch, or it would wait in vain.
   if (!gated) now_.dispatch_wanted = true;
 }
 
-// Where its launches run; the client is told.
+// Asks the policy about a kernel, and tells the client where its launches run.
 void KernelSizes::ask(Client& c, uint32_t kernel) {
   Kernel& k = c.known.kernels[kernel];
   k.policy = now_.bypass ? 0 : seat_.number();
@@ -93,7 +93,8 @@ void KernelSizes::ask_about(Client& c, uint32_t kernel) {
   if (!now_.bypass && k.policy != seat_.number()) ask(c, kernel);
 }
 
-// What is left beyond so many hooks in a row is asked about as it is launched.
+// Calls the hook for 1024 kernels at most, so that no step takes too long. The policy is asked
+// about the rest when they are launched.
 void KernelSizes::ask_about_all() {
   constexpr uint32_t kInARow = 1024;
   uint32_t asked = 0;

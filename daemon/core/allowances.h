@@ -1,4 +1,4 @@
-// Allowances: how each client may launch, as the policy chose, or the built-in.
+// Allowances: how each client may launch, by the policy's choice or the built-in's.
 #pragma once
 
 #include "daemon/core/client/client.h"
@@ -8,14 +8,14 @@
 
 namespace heddle::core {
 
-// The built-in default: what happens where no policy speaks.
+// The built-in default: a client's allowance if no policy chooses one.
 //
-// Of the active clients the most important goes as it likes, equals at the top all do (FIKIT case
-// C), everyone below is let go one unit at a time while nobody above has work outstanding.
-// The standing allowance of a client, given the highest priority that is active, and that is
-// attached. Below Q4 even the most important has tickets beside others: what it submitted is held
-// once somebody above comes. Where it cannot be, since no stream of it waits (`recalled` is false),
-// little of it goes ahead of time (Pauses).
+// The most important active clients launch freely, all equals at the top (FIKIT case C). Clients
+// below are granted one unit at a time while no client above has work outstanding.
+// `active`, `attached`: the highest priority of an active, and of an attached client. Below Q4 even
+// the most important client has tickets beside others, so that its submitted work can be held once
+// a client above comes. If its streams cannot wait (`recalled` is false), its launches can be held
+// only in its threads, and little of them goes ahead of time (Pauses).
 inline Allowance builtin_allowance(const Client& client, int active, int attached, bool recalled,
                                    const Config& config) {
   constexpr int kLeasedLowest = 4;
@@ -25,16 +25,16 @@ inline Allowance builtin_allowance(const Client& client, int active, int attache
   return recalled || attached >= priority ? Allowance::kOpen : Allowance::kGated;
 }
 
-// Six levels of launch priority for ten queues: Q0..Q4 are -5..-1, Q5..Q9 are 0, which is what
-// programs that set none have. Only under MPS do kernels of two processes compete for SMs.
+// The driver has six levels of launch priority for ten priorities: Q0..Q4 get -5..-1, and Q5..Q9
+// get 0, the default of programs. Only under MPS do kernels of two processes compete for SMs.
 inline int8_t builtin_launch_priority(int priority, const Config& config) {
   constexpr int kHighest = -5;
   if (!config.mps || !config.launch_priorities || priority >= -kHighest) return 0;
   return static_cast<int8_t>(kHighest + priority);
 }
 
-// The sizes and launch priorities that the policy gives the kernels of clients: a kernel is asked
-// about as it is first seen, as it is known better, and once under each policy.
+// The SM set sizes and launch priorities that the policy gives single kernels. The policy is asked
+// about a kernel when it is first seen, when more is known of it, and once under each policy.
 class KernelSizes {
  public:
   KernelSizes(Situation& now, const Roster& roster, Learning& learning, Promises& promises,
@@ -42,7 +42,7 @@ class KernelSizes {
       : now_(now), roster_(roster), learning_(learning), promises_(promises), seat_(seat) {}
 
   void ask_anew(Client& client, uint32_t kernel);
-  // Unless the policy that there is now was asked already, by all that is known.
+  // Asks unless the present policy was asked already with all that is known of the kernel.
   void ask_about(Client& client, uint32_t kernel);
   // The same for the kernels of all clients, after a change of the policy.
   void ask_about_all();
@@ -72,10 +72,10 @@ class Allowances {
 
   bool due() const { return now_.allowances_dirty || now_.clock >= lent_until_; }
   TimeNs deadline() const { return lent_until_; }
-  // Asks about kernels anew where that is due, and sends each allowance that is another now.
+  // Asks about kernels anew if that is due, and sends each allowance that has changed.
   void refresh();
-  void refresh(Client& client);  // its own alone
-  // The client's, if the policy's choice were that.
+  void refresh(Client& client);  // of one client
+  // The client's allowance if the policy's choice were `choice`.
   Allowance of(const Client& client, const AllowanceChoice& choice) const;
 
  private:
@@ -90,8 +90,8 @@ class Allowances {
   const Seat& seat_;
   KernelSizes& sizes_;
   Progress& progress_;
-  TimeNs lent_until_ = kNever;             // nothing lent ends before
-  int highest_attached_ = kPriorityCount;  // as they were last refreshed
+  TimeNs lent_until_ = kNever;             // when the first lent allowance or kept_to ends
+  int highest_attached_ = kPriorityCount;  // at the last refresh
 };
 
 }  // namespace heddle::core

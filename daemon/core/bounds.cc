@@ -7,14 +7,13 @@
 namespace heddle::core {
 namespace {
 
-// From the end of work until its client says so: a nap between two looks of a waiting thread
-// (shim/admission/gate.cc, 60 µs), and the marker's own delay (measured: 7 µs).
+// From the end of work until its client reports it: a nap between two polls of a waiting thread
+// (shim/admission/at_gate.cc, 60 µs), and the marker's own delay (measured: 7 µs).
 constexpr double kNoticeUs = 70;
-// From a grant until the launch is on its way to the GPU, which takes a switch: a thread wakes, and
-// calls the driver.
+// From a grant until the driver has the launch: a thread wakes up, and calls the driver.
 constexpr double kReachUs = 20;
 
-// What the client cannot be stopped in if it stands at gates.
+// How long a client with gates may run before it stops at its next gates.
 double until_stopped_us(const Client& c) {
   const bool goes = !c.work.outstanding.empty() || c.standing.opening.gates;
   return goes ? std::max<double>(ipc::kGateUnitUs, c.work.outstanding.until_stopped_us()) : 0;
@@ -27,15 +26,14 @@ bool Bounds::goes_first(const Client& above, const Client& below) const {
   return now_.config.mps && above.launch_priority(now_.config) < below.launch_priority(now_.config);
 }
 
-// Of what the client has in flight, what is in nobody's way: time-sliced an SM set keeps nobody's
-// SMs free.
+// Time-sliced, an SM set keeps no SMs free for other clients.
 double Bounds::on_sets_us(const Client& c) const {
   return now_.config.mps ? std::min(c.work.outstanding.on_sets_us(), c.remaining_us(now_.clock))
                          : 0;
 }
 
-// Of a gap that ended now. 0: nothing is in the way. Whoever is gated has in flight what it was
-// granted; whose gates stand open, that and one launch more, which is on its way.
+// A gated client has in flight what it was granted. A client whose gates stand open has that and
+// one launch more, which may be on its way.
 double Bounds::bound_us(const Client& c) const {
   double sum_us = 0, hold_us = 0;
   for (const Client* other : roster_.below(c.rule.priority)) {
@@ -57,8 +55,9 @@ double Bounds::bound_us(const Client& c) const {
   return in_the_way_us > 0 ? in_the_way_us + now_.config.switch_us + kNoticeUs : 0;
 }
 
-// Whether work that was in the way when the gap ended still is, so that it may yet be judged; not
-// for what is measured alone, or a client of many short gaps would have few of them judged.
+// Whether work that was in the way when the last gap ended still is, so that this gap may yet be
+// judged. Under MPS work that waited behind the client's blocks does not count: a client with many
+// short gaps would have few of them judged.
 bool Bounds::still_in_the_way(const Client& c) const {
   const TimeNs since = c.bound.last.at;
   const auto below = roster_.below(c.rule.priority);
@@ -69,7 +68,7 @@ bool Bounds::still_in_the_way(const Client& c) const {
 }
 
 void Bounds::gap_ended(Client& c, TimeNs at) {
-  if (at <= c.rhythm.gap_start) return;  // between a row and what tells of it nobody is let in
+  if (at <= c.rhythm.gap_start) return;  // no gap: between a row and the record that reports it
   const double bound = bound_us(c);
   if (bound == 0) return;
   if (!still_in_the_way(c)) c.bound.last = {at, bound, c.gpu_time.worked_us, bound == kUnlimitedUs};
@@ -78,12 +77,14 @@ void Bounds::gap_ended(Client& c, TimeNs at) {
   ++now_.stats.gaps_filled;
 }
 
-// Work of `c` is seen to be done, and the last before it at `done_before`. Under MPS only what ran
-// as the gap ended tells when the blocks ended that were on the GPU, for all else waits for those
-// above: the first of what was in flight, unless it was let go just before, or what was measured
-// and began before (or by the notice later); and only a kernel of one wave. Time-sliced it waits in
-// their slices, which are taken off. What a thread began to look for when the bound was over may
-// have ended long before, unless its measured time says otherwise.
+// Judges the gaps above that ended while this work of `c` was in flight: did it outlast the bound?
+//
+// Under MPS only work that was running when the gap ended counts, because all other work waits for
+// the clients above. That is the first work in flight, unless it was let go just before; or work
+// whose measured time says that it began before the gap's end, or within the notice after it. And
+// it must be a kernel of one wave. Time-sliced, the work also waits during the slices of the client
+// above, which are subtracted. If a thread began to look only after the bound, the work may have
+// ended long before, unless its measured time tells.
 void Bounds::work_done(const Client& c, const Work& work, TimeNs at, float measured_us,
                        TimeNs done_before) {
   if (now_.config.mps && !work.sm_set.empty()) return;

@@ -6,10 +6,11 @@
 namespace heddle::core {
 namespace {
 
-// A refund or a charge by one run, in parts of what it takes alone, or as long as others were at
-// work in it: the rest held it up for other reasons.
+// The most that one run refunds or charges, as a part of what it takes alone; or the time that
+// others were at work in it, if that is longer. Any further delay had other causes.
 constexpr double kRunMost = 1;
-// Whose launches were thought to be free shares in what is added all the same.
+// A neighbour whose launches had a price of 0 gets this part of its base time as weight in the
+// blame.
 constexpr double kShareLeast = 1 / 16.0;
 
 }  // namespace
@@ -106,8 +107,9 @@ void Account::charge(ClientId neighbour, const Price& predicted) {
   place->charged_us += us;
 }
 
-// Who is to blame for what is added to this run: those whose launches went in it; else those of the
-// run before, whose launches it may have found on the GPU.
+// Shares the blame for the time added to this run among the neighbours whose launches went in it.
+// If there were none, the shares of the run before stay: its launches may still have been on the
+// GPU.
 void Account::share_out(bool beside) {
   const auto weight = [](const Neighbour& n) { return n.charged_us + kShareLeast * n.base_us; };
   double all = 0;

@@ -34,7 +34,8 @@ AllowanceChoice Candidate::choice_of(const Client& c) const {
   return found != choices_.end() ? found->second : AllowanceChoice{};
 }
 
-// Of what waits in the world and not here, or of one client's.
+// The predicted time left of launches that wait in reality, but that the candidate let go: of all
+// clients, or of one.
 double Candidate::in_flight_us(const Client* of) const {
   double us = 0;
   for (uint32_t slot = 0; slot < launches_.size(); ++slot) {

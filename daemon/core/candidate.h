@@ -1,5 +1,6 @@
-// The world as a candidate sees it (shadow.h): the live policy's, but for what the candidate let
-// go, its queues and its allowances. Its orders change nothing else.
+// The world as a candidate policy sees it (shadow.h): the live policy's world, with the candidate's
+// own queues and allowances, and without the launches that the candidate let go. Its orders change
+// nothing else.
 #pragma once
 
 #include <map>
@@ -12,31 +13,31 @@ namespace heddle::core {
 
 class Candidate final : public Sight {
  public:
-  struct Launch {  // by the slot that it waits in
+  struct Launch {  // a waiting launch, by slot
     LaunchId id = 0;
-    TimeNs let_go = -1;       // by the candidate
-    double predicted_us = 0;  // as it did
-    int32_t queue = -1;       // of the candidate
-    bool unseen = false;      // it was not asked about it
+    TimeNs let_go = -1;       // when the candidate let it go; -1: it has not
+    double predicted_us = 0;  // at that time
+    int32_t queue = -1;       // the candidate's queue
+    bool unseen = false;      // the candidate was not asked about it
   };
 
   Candidate(const Scene& scene, const Allowances& allowances)
       : Sight(scene), allowances_(allowances) {}
 
-  // The launch that waits in the slot, as it was last met.
+  // What is known of the launch that waits in the slot.
   Launch launch_in(uint32_t slot) const;
-  // True if it waits in the candidate's world too;
+  // Whether the launch waits in the candidate's world, too.
   bool holds(uint32_t slot) const;
   bool holds_any() const;
-  // where it is in one of its queues, or -1.
+  // The candidate's queue that the launch is in; -1: none.
   int32_t queue_of(uint32_t slot) const { return launches_[slot].queue; }
   void meet(uint32_t slot);
   void set_unseen(uint32_t slot, bool unseen) { launches_[slot].unseen = unseen; }
   void let_go(uint32_t slot);
   void forget(uint32_t slot);
 
-  // By client: what the candidate allowed; whether it let something of the client go that
-  // waits, or runs.
+  // The candidate's allowance of a client, and whether the client has work in the candidate's
+  // world: work that runs, or a launch that the candidate let go.
   AllowanceChoice& choice(ClientId id) { return choices_[id]; }
   void forget_choice(ClientId id) { choices_.erase(id); }
   AllowanceChoice choice_of(const Client& client) const;

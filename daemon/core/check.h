@@ -1,6 +1,6 @@
-// Checks of what cannot be, whatever clients and policies do: a failed one is a mistake of ours.
-// They are always on. Those on the launch path take a comparison; the thorough ones run as clients
-// come and go, and once in a thousand events (checks.cc).
+// Checks of the core's invariants, which hold whatever clients and policies do: a failed one is a
+// bug of heddle. They are always on. Those on the launch path cost a comparison. The thorough ones
+// run when clients come and go, and once in 1024 events (checks.cc).
 #pragma once
 
 #include <cstdint>
@@ -12,22 +12,22 @@ struct Broken {
   const char* invariant;
   const char* file;
   int line;
-  uint64_t client = 0;  // whose state alone it is; 0: nobody's
+  uint64_t client = 0;  // the client whose state alone is concerned; 0: none
 };
 
-// Gets each that fails. It returns, and must not call back into whoever failed: what decides on
-// doubtful grounds goes on until the client is let go, or the bypass opened, from outside.
+// Called for each failed check. It returns, and must not call back into the object that failed. The
+// core goes on with its doubtful state until the server detaches the client, or opens the bypass.
 using OnBroken = std::function<void(const Broken&)>;
 
-// What tests and simulations do, who set no other: says it on standard error, and aborts.
+// The default, for tests and simulations: prints the check on standard error, and aborts.
 void abort_on_broken(const Broken& broken);
 
 }  // namespace heddle::core
 
-// `whose`: it has a member `on_broken`.
+// `whose`: an object with a member `on_broken`.
 #define HEDDLE_CHECK_IN(whose, invariant) \
   ((invariant) ? void() : (whose).on_broken(::heddle::core::Broken{#invariant, __FILE__, __LINE__}))
-// The same of the state of one client, by its ID.
+// The same for the state of one client, by its ID.
 #define HEDDLE_CHECK_OF(whose, id, invariant) \
   ((invariant) ? void()                       \
                : (whose).on_broken(::heddle::core::Broken{#invariant, __FILE__, __LINE__, (id)}))

@@ -1,4 +1,4 @@
-// The thorough checks: that what is kept twice agrees.
+// The thorough checks: data that is kept in two places must agree.
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace heddle::core {
 
-// `queues`: of the policy in force.
+// `queues`: the queues of the policy in force.
 void check(const Situation& now, const Roster& roster, const GpuTime& gpu_time, const Heads& heads,
            std::span<const Queue> queues);
 

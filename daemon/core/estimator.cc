@@ -7,9 +7,10 @@ namespace heddle::core {
 namespace {
 
 constexpr double kMemory = 1.0 / 16;
-// A summary stands for so many samples at most: it may be of colder caches, or of another day.
+// A restored summary counts as so many samples at most: it may be of another machine state or day.
 constexpr uint32_t kRestored = 3;
-// Durations of a kernel ID differ if they are off the mean by so much of it, and by so many µs.
+// Durations of a kernel ID differ if their mean deviation is over this part of the mean, and over
+// this many µs.
 constexpr double kDiffers = 0.25, kDiffersUs = 20;
 
 }  // namespace
@@ -24,8 +25,8 @@ void Ewma::add(double x) {
 
 void Ewma::restore(const Summary& s) {
   mean_ = static_cast<double>(s.mean_us);
-  // Of a normal distribution: p90 is 1.28 standard deviations above p50, and the mean absolute
-  // deviation 0.80 of them. What it really is the next samples tell.
+  // In a normal distribution p90 is 1.28 standard deviations above p50, and the mean absolute
+  // deviation is 0.80 of one. The next samples correct this.
   deviation_ = std::max(0.0, static_cast<double>(s.p90_us - s.p50_us)) * 0.62;
   count_ = std::min(s.count, kRestored);
 }
@@ -33,7 +34,7 @@ void Ewma::restore(const Summary& s) {
 void DurationEstimate::add(double us, bool exclusive, Context before) {
   if (us <= 0) return;
   if (!exclusive) {
-    // Quickly down, slowly up: one sample that is too short by mistake does not stay for good.
+    // Quickly down, slowly up: so a sample that is too short by mistake has no lasting effect.
     const double weight = us < shared_us_ ? 1.0 / 4 : 1.0 / 64;
     shared_us_ = shared_us_ > 0 ? shared_us_ + weight * (us - shared_us_) : us;
     return;
@@ -97,7 +98,7 @@ double DurationEstimate::longest_us() const {
   return longest;
 }
 
-// True if `us` completes a run of gaps that tell of a new phase.
+// True if this gap is the last of kPhaseGaps in a row that mean a new phase.
 bool GapEstimate::phase_changed(double us) {
   int side = 0;
   if (known() && us * kPhaseFactor < low_us_) side = -1;
@@ -130,7 +131,7 @@ void GapEstimate::add(double us) {
 
 void GapEstimate::restore(const Summary& s) {
   gaps_.restore(s);
-  // Below the median as far as kMissShare is in a normal distribution with this p90.
+  // The kMissShare quantile of a normal distribution with this p50 and p90.
   const double spread_us = std::max(0.0, static_cast<double>(s.p90_us - s.p50_us));
   low_us_ = std::max(0.0, static_cast<double>(s.p50_us) - 0.3 * spread_us);
   low_us_ = std::min(low_us_, gaps_.mean());
@@ -195,7 +196,7 @@ void Distribution::add(double us) {
 
 Summary Distribution::summary() const {
   if (restored_.count != 0) return restored_;
-  // Two estimates, each with an error of its own, must not contradict each other.
+  // The two estimates have errors of their own: p90 must not be below p50.
   const double p50_us = p50_.value(), p90_us = std::max(p50_us, p90_.value());
   return {static_cast<float>(mean_us_), static_cast<float>(p50_us), static_cast<float>(p90_us),
           count_};

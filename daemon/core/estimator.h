@@ -19,7 +19,6 @@
 
 namespace heddle::core {
 
-// What the measurement stage learns of a duration or a gap: a distribution in constant memory.
 // A quantile of a stream of numbers without keeping them: the P-square algorithm (Jain and
 // Chlamtac, "The P2 algorithm for dynamic calculation of quantiles and histograms without storing
 // observations", CACM 28(10), 1985). Five markers; exact up to five numbers.
@@ -39,10 +38,11 @@ class Quantile {
   std::array<uint32_t, 5> position_{};  // from 1
 };
 
+// A distribution of durations or gaps in constant memory, for the measurement stage.
 class Distribution {
  public:
   void add(double us);
-  // Instead of what was added; nothing is to be added any more.
+  // Replaces all samples; none may be added afterwards.
   void restore(const Summary& summary) { restored_ = summary; }
   uint32_t count() const { return restored_.count != 0 ? restored_.count : count_; }
   Summary summary() const;
@@ -58,7 +58,7 @@ class Distribution {
 class Ewma {
  public:
   void add(double x);
-  // As if it had seen what the summary was made of.
+  // Starts from a summary of earlier samples.
   void restore(const Summary& summary);
   double mean() const { return mean_; }
   double deviation() const { return deviation_; }
@@ -70,7 +70,7 @@ class Ewma {
   uint32_t count_ = 0;
 };
 
-// The four kernels that a client launched last: 16 bits of the ID of each, the latest lowest.
+// The four kernels that a client launched last: 16 bits of each one's ID, the latest in the lowest.
 class Context {
  public:
   Context() = default;
@@ -85,19 +85,19 @@ class Context {
   uint64_t last_ = 0;
 };
 
-// Execution time alone on the device. A sample taken while another client had work counts only
-// until there is an exclusive one: sharing stretches it, so what is kept follows the least of
-// those. Until it is timed, it is inferred from when queues with it ended (infer_durations), or
-// from how long it takes on fewer SMs.
+// A kernel's execution time alone on the device. A sample taken while another client had work
+// counts only until there is an exclusive one. Sharing stretches such samples, so the estimate
+// follows the shortest of them. A kernel that was never timed has an inferred duration: from the
+// time when queues with it ended (infer_durations), or from its time on fewer SMs.
 //
-// A kernel ID may stand for work of different lengths: the grid of a convolution is that of its
-// output, and how many channels it sums over is among its parameters (fcn_resnet50 on an H200: 455
-// and 2 000 µs of one ID). Where exclusive samples differ that much, launches are told apart by
-// what their client launched before, as far as a context was timed. (Of a client whose threads
-// launch as it comes, no context comes again.)
+// A kernel ID may stand for work of different lengths. The grid of a convolution depends on its
+// output alone, and the number of input channels is a parameter (fcn_resnet50 on an H200: 455 and 2
+// 000 µs of one ID). If exclusive samples differ that much, launches are told apart by the kernels
+// that their client launched before, for each context that was timed. (If several threads launch in
+// varying order, no context comes again.)
 class DurationEstimate {
  public:
-  static constexpr size_t kContextsMax = 16;  // then the first is forgotten
+  static constexpr size_t kContextsMax = 16;  // beyond that the oldest is replaced
 
   void add(double us, bool exclusive, Context before);
   void infer(double us) { inferred_us_ = us; }
@@ -105,7 +105,7 @@ class DurationEstimate {
   void restore(Context before, const Summary& summary);
   bool timed() const { return exclusive_.count() > 0 || shared_us_ > 0; }
   bool known() const { return timed() || inferred_us_ > 0; }
-  double us() const;  // of all; 0 if not known
+  double us() const;  // in all contexts; 0: unknown
   double us(Context before) const;
   double longest_us() const;  // in any context
   bool differs() const;
@@ -117,7 +117,7 @@ class DurationEstimate {
     Context before;
     Ewma us;
     uint32_t samples = 0;
-    bool known() const { return samples >= 2; }  // one may be the odd one
+    bool known() const { return samples >= 2; }  // a single sample may be an outlier
   };
   InContext& in(Context before);
   Ewma exclusive_;
@@ -126,19 +126,19 @@ class DurationEstimate {
   uint32_t told_apart_ = 0, next_ = 0;
 };
 
-// The idle time that follows a kernel. What a filler may rely on is not the mean but a low
-// quantile, followed online: a gap shorter than predicted pulls it down at once by more than a
-// longer one raises it, so a task whose gaps disappoint is trusted with shorter ones.
+// The idle time that follows a kernel. A launch that fills the gap can rely on a low quantile of
+// it, not on the mean. The quantile is followed online: a gap shorter than predicted lowers it by
+// more than a longer one raises it.
 class GapEstimate {
  public:
-  // Share of gaps that may turn out shorter than predicted. A miss costs the more important client
-  // only what is left of the kernel in flight, so that a third of them costs it little (7 % of a
-  // kernel where gaps spread by a quarter), and every share below gives up best-effort throughput.
+  // The share of gaps that may turn out shorter than predicted. A miss costs the more important
+  // client only the rest of the kernel in flight, so a third of misses costs little (7 % of a
+  // kernel if gaps spread by a quarter). A lower share would cost best-effort throughput.
   static constexpr double kMissShare = 0.35;
-  static constexpr uint32_t kSamplesMin = 2;  // before that nothing is promised
-  // A task may change its ways: another batch size, decoding after the prompt. So many gaps in a
-  // row that are all shorter, or all longer, than promised by this factor are taken for that, and
-  // what was learned before is forgotten.
+  static constexpr uint32_t kSamplesMin = 2;  // with fewer, no gap is predicted
+  // A task may enter another phase: another batch size, decoding after the prompt. kPhaseGaps gaps
+  // in a row that are all shorter, or all longer, than predicted by this factor count as that, and
+  // the earlier samples are dropped.
   static constexpr int kPhaseGaps = 3;
   static constexpr double kPhaseFactor = 2;
 
@@ -146,22 +146,22 @@ class GapEstimate {
   void restore(const Summary& summary);
   bool known() const { return gaps_.count() >= kSamplesMin; }
   double low_us() const { return known() ? low_us_ : 0; }
-  double high_us() const;  // the client is hardly ever away for longer
+  double high_us() const;  // hardly any gap is longer
 
  private:
   bool phase_changed(double us);
 
   Ewma gaps_;
   double low_us_ = 0;
-  int strange_ = 0;  // gaps in a row that may be of a new phase; negative: they are shorter
-  double strange_low_us_ = 0;  // least of them
+  int strange_ = 0;            // gaps in a row that may be of a new phase; negative: shorter ones
+  double strange_low_us_ = 0;  // the shortest of them
 };
 
 struct KernelStats {
   DurationEstimate duration;
-  // Two kinds of gap after one and the same kernel: its client goes on launching, or it
-  // synchronized first. The second is where the time is, and kernels repeat within an iteration, so
-  // that mixed together the short ones would hide the long ones.
+  // The gaps after a kernel are of two kinds: the client goes on launching, or it synchronized
+  // first. Most idle time is in the second kind. A kernel may repeat within an iteration, so in one
+  // estimate the many short gaps would hide the long ones.
   GapEstimate gap_launching;
   GapEstimate gap_synchronized;
 
@@ -169,30 +169,30 @@ struct KernelStats {
   uint64_t launches = 0;
   ipc::KernelMetrics metrics{};
 
-  // The measurement stage: exclusive samples alone. Once `profiled` they stay as they are.
+  // The measurement stage: exclusive samples only. They do not change once `profiled` is set.
   Distribution durations, gaps_launching, gaps_synchronized;
   uint32_t timed = 0;  // samples of its duration, exclusive or not
   bool profiled = false;
-  std::unique_ptr<const Use> use;  // of the GPU's channels; none: nobody measured it
-  // The duration that `use` is of; 0: it is of no certain one.
-  static constexpr double kUseProfiled = -1;  // that of a profiler's run
+  std::unique_ptr<const Use> use;  // of the GPU's channels; null: never measured
+  // The duration for which `use` was computed; 0: it depends on none.
+  static constexpr double kUseProfiled = -1;  // the duration in the profiler's run
   double use_us = 0;
 };
 
-// The measurement stage of a task: over after Config::measure_runs runs (FIKIT's T) that took
-// Config::measure_us, or at once if there is a profile.
+// The measurement stage of a task. It is over after Config::measure_runs runs (FIKIT's T) that took
+// at least Config::measure_us, or at once if there is a profile.
 struct TaskStats {
   uint32_t runs = 0;
   double took_us = 0;
   bool profiled = false;
 };
 
-// All that is known, by user, task and kernel ID: what one user's clients say is learned for that
-// user alone.
+// All statistics, by user, task and kernel ID. Records of one user's clients affect that user
+// alone.
 struct StatsTable {
   static constexpr size_t kKernelsMax = 1 << 16;  // about 50 MB, and 0.5 KB for each that differs
   static constexpr size_t kTasksMax = 1 << 14;
-  static constexpr size_t kShareOfUser = 4;  // of all places, one user has such a part at most
+  static constexpr size_t kShareOfUser = 4;  // a user has at most a fourth of all places
 
   static constexpr uint64_t key(uint64_t task, uint64_t kernel_id) {
     // Both are hashes already, so mixing them by an odd multiplier keeps them apart.

@@ -1,6 +1,6 @@
-// What the scheduler core is told. One plain struct, trivially copyable, so that a recording is the
-// bytes of its events. Made by daemon/server from what clients wrote (copied and checked there),
-// by the virtual-time simulator, and by tests.
+// Events, the input of the scheduler core. One plain struct, trivially copyable, so that a
+// recording is the bytes of its events. daemon/server makes them from clients' records, which it
+// copies and checks; the virtual-time simulator and tests make them, too.
 #pragma once
 
 #include <array>
@@ -24,48 +24,48 @@ using ClientId = uint64_t;  // unique for the life of the daemon, never 0
 inline constexpr uint16_t kEventVersion = 1;
 inline constexpr uint32_t kUnknownKernel = 0xffffffff;
 inline constexpr uint16_t kEveryStream = 0xffff;
-// From here on a thread number is no thread's: it is the client's queue of tickets for one of its
-// devices (ipc/gate.h, ipc::kThreads and the device).
+// Thread numbers from here on name no thread, but the client's tickets for one of its devices
+// (ipc/gate.h): ipc::kThreads + device.
 inline constexpr uint16_t kTicketThreads = 64;
 inline constexpr int kPriorityCount = 10;  // Q0 (highest) to Q9 (lowest), FIKIT section 3.2
 inline constexpr int kPriorityLowest = kPriorityCount - 1;
 
 // How a client may launch, from the least to the most.
 enum class Allowance : uint8_t {
-  kGated,   // each unit has a ticket, and waits until that is granted
-  kOpen,    // each has one, and goes; what has not begun can be held at any time
-  kLeased,  // there are no tickets
+  kGated,   // each unit has a ticket, and waits for its grant
+  kOpen,    // each unit has a ticket, and goes; work that has not begun can be held at any time
+  kLeased,  // units have no tickets
 };
 
 enum class EventKind : uint16_t {
   kAttached,    // body: attached
-  kDetached,    // the process is gone, or left
+  kDetached,    // the process ended, or detached
   kKernel,      // body: kernel; a kernel ID is first seen at a client
-  kPosted,      // body: launch; it was launched (or is about to be) without the core's word
-  kAsked,       // body: launch, with ticket `ask_seq`; the client's oldest unit that is held
-  kWithdrawn,   // body: launch.ask_seq; that is held no more, and comes again or is posted
+  kPosted,      // body: launch; it was launched, or is about to be, without a grant
+  kAsked,       // body: launch, with ticket `ask_seq`; the client's oldest held unit
+  kWithdrawn,   // body: launch.ask_seq; that unit is not held any more: it asks again, or is posted
   kWaiting,     // body: done.stream; a thread entered a synchronizing call
   kCompleted,   // body: done
   kStreamEnd,   // body: done.stream
   kTick,        // nothing but time
-  kProfile,     // body: profile; what is known of a kernel ID from an earlier measurement
-  kUnobserved,  // body: untold; it is at work, and its launches are not told from now on
-  kObserved,    // body: untold; they are told again
-  kRow,         // body: untold; a thread launched these in a row, before what is told next
-  kTerms,       // body: terms; the administrator's rules give the client others from now on
-  kRecalled,   // body: launch, its stream, stream_seq and thread; a graph that was under way stands
-               // at a gate inside. It is asked for again, with the same stream_seq
-  kGatesLeft,  // its gates stand open for good, and nothing of it is held any more
-  kNodes,      // body: nodes; the kernels inside a graph, behind its kKernel and theirs
-  kStops,      // body: stop; its shim says whether it can be stopped, and what it carried out
+  kProfile,     // body: profile; an earlier measurement of a kernel ID
+  kUnobserved,  // body: untold; the client is at work, and has no records of launches from now on
+  kObserved,    // body: untold; its launches have records again
+  kRow,         // body: untold; launches of a thread in a row, before the next recorded one
+  kTerms,       // body: terms; the rules give the client other terms from now on
+  kRecalled,   // body: launch, its stream, stream_seq and thread; a running graph stopped at a gate
+               // inside. It asks again, with the same stream_seq
+  kGatesLeft,  // the client's gates stand open for good, and none of its launches is held any more
+  kNodes,      // body: nodes; the kernels inside a graph, after its kKernel and theirs
+  kStops,      // body: stop; whether the client can be stopped, and what its shim carried out
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
 
-// Why a launch ran, or how it is held. Mirrors wire::Admission.
+// Why a launch went, or how it is held. Mirrors wire::Admission.
 enum class Admission : uint8_t {
   kLease,
-  kGated,  // its stream waits on the GPU. Such a one is told when it may have begun, at `at`
+  kGated,  // its stream waits on the GPU. Posted when it may have begun, at `at`
   kAsk,    // its thread waits
   kSelfStarved,
   kSelfStale,
@@ -78,52 +78,53 @@ enum class Admission : uint8_t {
 
 enum class Evidence : uint8_t { kNone, kSynchronized, kMarker, kFailed };
 
-// The most that a client may use of each channel beside others, as a mean and as a part of its peak
-// (ceiling.h); 0: no limit.
+// The most that a client may use of each channel beside others: a mean, as a part of the channel's
+// peak (ceiling.h). 0: no limit.
 struct ChannelMax {
   float issue, l2, dram;
   bool operator==(const ChannelMax&) const = default;
 };
 
-// The most that others may slow a client's runs, as promised (budget.h, tail.h): in the mean, and
-// but for one run in a hundred. 1.1 is by a tenth; 0: nothing is promised.
+// The promise of how much others may slow a client's runs (budget.h, tail.h): the mean, and the
+// 99th percentile. 1.1: by a tenth; 0: no promise.
 struct SlowdownMax {
   float mean = 0, p99 = 0;
   bool any() const { return mean > 0 || p99 > 0; }
   bool operator==(const SlowdownMax&) const = default;
 };
 
-// Of its GPU's time, by rule: so much beside others, and never more (policies read both). 0: none.
+// The parts of its GPU's time that a client is to get beside others (request), and may get at most
+// (limit), by its rule. Policies read both. 0: none.
 struct Compute {
   float request = 0, limit = 0;
   bool any() const { return request > 0 || limit > 0; }
   bool operator==(const Compute&) const = default;
 };
 
-// And what it had: its part over the last 1, 10 and 60 seconds.
+// The part of the GPU's time that a client had over the last 1, 10 and 60 seconds.
 using GotParts = std::array<double, 3>;
 
 struct AttachedBody {
   uint64_t task;  // hash of label, executable and arguments: with the uid, the key of statistics
-  uint32_t profile_runs;  // of the task's profile, which kProfile events bring; 0: measure it
+  uint32_t profile_runs;  // runs in the task's profile (kProfile); 0: there is none, measure it
   uint32_t pid;
   uint32_t uid;
   float share;   // weight among equals, 1 unless set
   float slo_ms;  // 0: none
   Compute compute;
   bool fail_closed;  // a policy that refuses the client holds it back
-  bool gates;        // its launches can be held on the GPU, and are recalled at the next gate
+  bool gates;        // its launches can be held on the GPU, and stopped at the next gate
   uint8_t priority;
   SlowdownMax slowdown_max;
   ChannelMax channel_max;
   SmGroups groups;     // of its device, as its shim says; none: its launches keep all SMs
-  SmSet sm_set;        // that its launches are kept to by rule, empty: all
-  MadeSets made_sets;  // under a daemon before this one: it can make no others
+  SmSet sm_set;        // by rule: its launches are kept to it; empty: all
+  MadeSets made_sets;  // sets that it made under an earlier daemon: it can make no others
   char name[64];       // of the executable, NUL-terminated
   char label[64];
 };
 
-// Of AttachedBody what may change while the client is there.
+// The fields of AttachedBody that may change while the client is attached.
 struct TermsBody {
   float share;
   float slo_ms;
@@ -137,7 +138,7 @@ struct KernelBody : ipc::KernelFacts {
   uint32_t index;  // the client's own
 };
 
-// The kernels that a launch of a graph consists of.
+// The kernels in a graph.
 struct NodesBody {
   static constexpr uint32_t kMost = 64;  // the most frequent
   struct Node {
@@ -146,11 +147,11 @@ struct NodesBody {
   };
   uint32_t graph;   // client's index
   uint32_t count;   // of `nodes`
-  uint32_t others;  // kernel nodes that are not among them
+  uint32_t others;  // further kernel nodes
   Node nodes[kMost];
 };
 
-// A measured distribution of times; all zero if there were none.
+// A measured distribution of times; all zero if there were no samples.
 struct Summary {
   float mean_us;
   float p50_us;
@@ -165,8 +166,8 @@ struct DurationAfter {
   uint32_t count;
 };
 
-// FIKIT's SK and SG of one kernel ID (section 3.2), the gap in its two kinds (estimator.h). Or its
-// duration in one context alone, behind that.
+// FIKIT's SK and SG of one kernel ID (section 3.2), with two kinds of gaps (estimator.h). A further
+// event may follow for the duration in one context alone (`before`).
 struct ProfileBody {
   uint64_t kernel_id;
   Summary duration, gap_launching, gap_synchronized;
@@ -183,9 +184,9 @@ struct LaunchBody {
   LaunchKind kind;
   Admission admission;
   bool unmovable;       // it runs on all SMs, whatever its kernel's size or the grant says
-  uint16_t may_follow;  // so many of its thread may come next untold, in a row (ipc/sparse.h); at a
-                        // gate: so many gates stand inside it
-  float unit_us;        // of one that asks at a gate: predicted time of its unit; 0: of its kernel
+  uint16_t may_follow;  // launches of its thread that may follow without a record (ipc/sparse.h);
+                        // of a launch at a gate: the number of gates inside it
+  float unit_us;        // at a gate: predicted time of its unit; 0: that of its kernel
 };
 
 struct DoneBody {
@@ -197,14 +198,14 @@ struct DoneBody {
 
 struct StopBody {
   uint32_t able;  // an ipc::StopAble
-  bool off;       // its channels are, since the last kStop that it carried out
-  float took_us;  // that; 0: nothing new was carried out
+  bool off;       // its channels are off, by the last kStop that its shim carried out
+  float took_us;  // how long that took; 0: nothing new was carried out
 };
 
 struct UntoldBody {
-  uint64_t launches;  // that were not told, and of which no event before has said so
-  uint32_t kernel;    // kRow: the last one's, or kUnknownKernel
-  float backlog_us;   // kRow: predicted time of those that are still on the device
+  uint64_t launches;  // launches without a record that no earlier event counted
+  uint32_t kernel;    // kRow: the last one's kernel, or kUnknownKernel
+  float backlog_us;   // kRow: predicted time of their work that is still on the device
 };
 
 struct Event {

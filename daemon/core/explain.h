@@ -1,5 +1,5 @@
-// Why launches wait: what held each back, kept in constant memory as it happens, for whoever asks
-// later. Nothing here is allocated on the launch path.
+// Why launches wait (`heddle explain`): what held each back is recorded as it happens, in constant
+// memory. Nothing here is allocated on the launch path.
 #pragma once
 
 #include <array>
@@ -12,52 +12,52 @@
 
 namespace heddle::core {
 
-// The stall watchdog: a launch was let go by the starvation bound, and who is to blame.
+// The stall watchdog: the starvation bound let a launch go, and this is to blame.
 enum class Staller : uint8_t {
-  kNobody,  // those above it worked all the time
-  kPolicy,  // it said IDLE for kStallNs and more while nobody had work on the device
-  kClient,  // its synchronizing call has not returned, so long after the end of its work was due
+  kNobody,  // more important clients worked all the time
+  kPolicy,  // the policy said IDLE for kStallNs or more while the device had no work
+  kClient,  // a client's synchronizing call has not returned, kStallNs after its work was due
   kGpu,     // the same of several clients
 };
 
-// What a launch waits on an idle device, or work is overdue, before it is a stall.
+// How long the device is idle, or work is overdue, before it counts as a stall.
 inline constexpr TimeNs kStallNs = 500'000'000;
 
 struct Stall {
   TimeNs at = -1;  // -1: there was none
   Staller by = Staller::kNobody;
-  ClientId waited = 0;    // whose launch
-  ClientId staller = 0;   // kClient
-  double waited_us = 0;   // the launch
-  double stalled_us = 0;  // the device was idle, or the work overdue
+  ClientId waited = 0;    // the client whose launch waited
+  ClientId staller = 0;   // kClient: the one to blame
+  double waited_us = 0;   // how long the launch waited
+  double stalled_us = 0;  // how long the device was idle, or the work overdue
 };
 
-// By all that kind, since the device is known.
+// Stalls so far on this device, by cause.
 struct StallCounts {
   uint64_t policy = 0, client = 0, gpu = 0;
 };
 
-// What a dispatch hook asked the core for before it answered; -1: it did not ask.
+// Values that a dispatch hook read from the core before it answered; -1: it did not.
 struct Saw {
   float gap_us = -1, inflight_us = -1;
 };
 
-// The last time that something waited and nothing was let go.
+// The last time that launches waited and none was let go.
 struct Held {
   TimeNs at = -1;  // -1: never
   Saw saw;
-  uint32_t generation = 0;  // of the policies that this scheduler had
+  uint32_t generation = 0;  // the policy's number (Seat::number)
   uint16_t reason = 0;      // Reasons
-  uint16_t waiting = 0;     // launches
-  bool by_policy = false;   // it said IDLE; else the built-in found nothing that may go
+  uint16_t waiting = 0;     // launches that waited
+  bool by_policy = false;   // the policy said IDLE; else the built-in found no launch that may go
 };
 
-// A launch that was not granted in the event that it asked in.
+// A launch that was not granted in the step in which it asked.
 struct PastWait {
   TimeNs asked_at = 0, granted_at = 0;
-  Held held;            // the last time while it waited
+  Held held;            // the last time that nothing was let go while it waited
   uint32_t kernel = 0;  // the client's index
-  uint16_t reason = 0;  // that came with the grant
+  uint16_t reason = 0;  // given with the grant
   Decider decider = Decider::kBuiltin;
   bool placed = false;    // the policy had put it into a queue
   bool withheld = false;  // its client was over a ceiling
@@ -77,12 +77,12 @@ class PastWaits {
   uint64_t count_ = 0;
 };
 
-// The reasons that policies gave, by small numbers that outlive a policy. A policy has numbers of
-// its own, which are looked up here once each; 0: no reason.
+// The texts of reasons that policies gave, by small numbers that outlive a policy. A policy's own
+// number for a reason is looked up here once. 0: no reason.
 class Reasons {
  public:
-  static constexpr uint16_t kStuck = 1;  // the core's own
-  // Of the policy's reason `own`; `text` is called the first time.
+  static constexpr uint16_t kStuck = 1;  // the core's own reason (texts_)
+  // The number of the policy's reason `own`. `text` is called the first time.
   template <class Text>
   uint16_t number(uint16_t own, Text&& text) {
     if (own == 0 || own >= of_policy_.size()) return 0;
@@ -93,7 +93,7 @@ class Reasons {
   void forget_policy() { of_policy_ = {}; }
 
  private:
-  static constexpr size_t kTextsMax = 512;  // then "another reason" stands for what is new
+  static constexpr size_t kTextsMax = 512;  // beyond that, new ones are "another reason"
   uint16_t intern(std::string_view text);
 
   std::vector<std::string> texts_{
@@ -101,7 +101,7 @@ class Reasons {
   std::array<uint16_t, 128> of_policy_{};
 };
 
-// ---- for whoever asks ----
+// ---- the answer of `heddle explain` ----
 
 struct HeldTold {
   double us_ago = -1;  // -1: never
@@ -111,23 +111,23 @@ struct HeldTold {
 
 struct WaitTold {
   std::string kernel;  // "" if unknown
-  double us_ago = 0;   // since it was granted; of one that waits: 0
+  double us_ago = 0;   // since it was granted; 0: it waits
   double waited_us = 0;
-  std::string queue;   // of the policy, "" if the built-in serves it; of one that waits
-  std::string why;     // of one that waits: what the built-in would say
-  HeldTold held;       // us_ago -1: not while it waited
-  std::string reason;  // that came with the grant
+  std::string queue;   // if it waits: the policy's queue, "": the built-in serves it
+  std::string why;     // if it waits: the built-in's reason
+  HeldTold held;       // us_ago -1: something was let go all the time that it waited
+  std::string reason;  // given with the grant
   Decider decider = Decider::kBuiltin;
   bool placed = false;
-  bool withheld = false;  // its client was over a ceiling, or is
-  bool early = false;     // the core held it (Pauses), or does
+  bool withheld = false;  // its client is, or was, over a ceiling
+  bool early = false;     // the core holds or held it (Pauses)
 };
 
 struct Explanation {
   bool known = false;  // there is such a client
   uint32_t generation = 0;
-  uint64_t granted = 0, waited = 0;  // of those that were granted, so many were not at once
-  std::vector<WaitTold> now, past;   // the oldest, the newest first
+  uint64_t granted = 0, waited = 0;  // grants in all, and those that were not given at once
+  std::vector<WaitTold> now, past;   // `now`: the oldest held; `past`: the newest first
 };
 
 }  // namespace heddle::core

@@ -1,4 +1,3 @@
-// Why launches wait.
 #include "daemon/core/explaining.h"
 
 #include <algorithm>
@@ -51,7 +50,7 @@ void Explaining::granted(Client& c, const Head& w, Decider decider, uint16_t rea
                          w.was_withheld, w.was_early});
 }
 
-// Of one that the built-in serves: pick_builtin's conditions, in words.
+// Why a launch waits that the built-in serves: the conditions of pick_builtin() in words.
 std::string Explaining::why_builtin(const Head& w) const {
   const Client& c = *w.client;
   if (const auto channel = c.ceiling.spent(); w.withheld && channel) {

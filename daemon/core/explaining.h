@@ -1,4 +1,4 @@
-// Why launches wait: what is kept as it happens, and told to whoever asks (explain.h).
+// Records why launches wait, and answers `heddle explain` (explain.h).
 #pragma once
 
 #include <span>
@@ -16,15 +16,15 @@ class Explaining {
   Explaining(const Situation& now, const Roster& roster, const Heads& heads)
       : now_(now), roster_(roster), heads_(heads) {}
 
-  // Of a verdict of the policy (nullptr: the built-in), by a number that outlives it.
+  // The number, which outlives the policy, of its verdict's reason `own`. nullptr: the built-in.
   uint16_t reason(const Policy* policy, uint16_t own);
   void forget_policy() { reasons_.forget_policy(); }
-  // Nothing that waits may go: the policy said IDLE for that reason, or the built-in found nothing.
+  // No waiting launch may go: the policy said IDLE for that reason, or the built-in found none.
   void held(const Saw& saw, uint32_t generation, uint16_t reason, bool by_policy);
-  // The launch waited, and is let go.
+  // A launch that waited is let go.
   void granted(Client& client, const Head& ask, Decider decider, uint16_t reason) const;
 
-  // `queues`, `generation`: of the policy that there is.
+  // `queues`, `generation`: of the present policy.
   Explanation of(const Client& client, std::span<const Queue> queues, uint32_t generation) const;
 
  private:

@@ -9,9 +9,8 @@
 namespace heddle::core {
 namespace {
 
-// A client is known to be resident too late, and for too long, so that parts are left over: others
-// may have used that time. Not long ago, though; so long a client is taken to be at work without
-// evidence.
+// The core learns too late that a client's work has ended, so parts are left over that others may
+// have used. They are kept for as long as a client counts as at work without evidence.
 constexpr double kUnusedMaxUs = static_cast<double>(kEvidencePatienceNs) / 1e3;
 
 constexpr double kHalfLifeUs = 1e6;
@@ -29,7 +28,7 @@ void GpuTime::set_resident(TimeShare& share, bool resident, float weight) {
   collect_part(share);
   residents_ += (resident ? 1 : 0) - (share.resident ? 1 : 0);
   weights_ += (resident ? weight : 0) - (share.resident ? share.weight : 0);
-  if (residents_ == 0) weights_ = 0;  // what sums leave
+  if (residents_ == 0) weights_ = 0;  // drops rounding errors
   share.resident = resident;
   share.weight = weight;
 }
@@ -89,7 +88,8 @@ void PauseLengths::add(double us, TimeNs now) {
   size.us += us;
 }
 
-// Of all that last until then, what would be left: it gains most where the sum is largest.
+// For each waiting time, sums what would be left of the pauses that last longer, less the cost.
+// Returns the waiting time with the largest sum.
 double PauseLengths::wait_us(double cost_us) const {
   double count = 0, us = 0, best = 0, best_us = kUnlimitedUs;
   double from_us = kLeastUs * std::pow(kStep, static_cast<double>(kSizes - 1));

@@ -1,7 +1,7 @@
-// GPU time by client. A launch takes from its start to its end, whoever else is on the GPU in
-// between: time-sliced in slices of its own, under MPS on other SMs. Added up over clients that is
-// more time than there was. So time is divided first, among all clients that are resident, and what
-// a client's launches took is counted as far as its part goes.
+// GPU time by client. The time from a launch's start to its end contains other clients' slices, or
+// under MPS is spent beside their work on other SMs. Added up over clients that is more time than
+// has passed. So the passing time is divided among all resident clients, and a client's launches
+// count up to its part of it.
 #pragma once
 
 #include <algorithm>
@@ -13,14 +13,15 @@
 
 namespace heddle::core {
 
-// How long pauses lasted of late, and how long one must have lasted so that it is worth it to use
-// the rest. Pauses are of two kinds at least: a request that had waited comes at once, the others
-// come whenever they come; a mean says neither.
+// How long recent pauses lasted, and how long a pause must have lasted before using the rest of it
+// is worth its cost. Pauses are of at least two kinds: a request that was already waiting comes at
+// once, others come at any time. A mean describes neither kind.
 class PauseLengths {
  public:
-  // A pause ended at `now` that had lasted so long.
+  // A pause that lasted `us` ended at `now`.
   void add(double us, TimeNs now);
-  // To use a pause costs so much of it; kUnlimitedUs: no pause is worth that, or too few are known.
+  // How long a pause must have lasted, if using the rest costs `cost_us`. kUnlimitedUs: no pause is
+  // worth that, or too few are known.
   double wait_us(double cost_us) const;
 
  private:
@@ -28,30 +29,30 @@ class PauseLengths {
   static constexpr double kLeastUs = 50, kStep = 1.5;
 
   struct Size {
-    double count = 0, us = 0;  // of late, and their sum
+    double count = 0, us = 0;  // recent pauses of that size, decaying, and their sum
   };
   std::array<Size, kSizes> sizes_{};
   TimeNs at_ = 0;
 };
 
-// A client's.
+// A client's account of GPU time.
 struct TimeShare {
   bool resident = false;            // it has work on the device, or is in a row
-  float weight = 1;                 // its time slice over others'
-  double worked_us = 0;             // of each launch from start to end, predicted or measured
-  double had_us = 0;                // of that, what the GPU had for it
-  double part_us = 0, part_at = 0;  // its part of the time that it was resident, not used yet
+  float weight = 1;                 // its time slice relative to the default
+  double worked_us = 0;             // sum over launches from start to end, predicted or measured
+  double had_us = 0;                // of that, the GPU time that counts for it
+  double part_us = 0, part_at = 0;  // its part of the resident time that it has not used yet
 };
 
-// What a client had of the GPU's time of late.
+// The part of the GPU's time that a client had recently.
 class Got {
  public:
-  // So many seconds are over since the clock began, and it has had so much.
+  // `seconds` are over since the clock began, and the client has had `had_us` so far.
   void pass(int64_t seconds, double had_us) {
     if (seconds - last_ > kKept) last_ = seconds - kKept;
     for (; last_ < seconds; ++last_) at_[static_cast<size_t>(last_ % kKept)] = had_us;
   }
-  // Of whole seconds: the part of one that is not over would be noise.
+  // By whole seconds: the part of a second that is not over would be noise.
   GotParts parts(int64_t seconds, double had_us) const;
 
  private:
@@ -68,17 +69,17 @@ class GpuTime {
   }
   uint32_t residents() const { return residents_; }
   void set_resident(TimeShare& share, bool resident, float weight = 1);
-  // Work of the client is done, and took so long; `left_us` is predicted of what it has on the GPU
-  // still. What is left of its part is for that, and what that will not need, for others.
+  // Work of the client that took `us` is done. `left_us`: predicted time of its other work on the
+  // GPU. The rest of its part is kept for that work; what that does not need goes to others.
   void charge(TimeShare& share, double us, double left_us);
 
  private:
   void collect_part(TimeShare& share) const;
 
-  double part_us_ = 0;      // a clock: of n clients that are resident, each has a part of 1/n,
-  double weights_ = 0;      // if their slices are alike; the sum of theirs
-  double unused_us_ = 0;    // what was left of the parts of others
-  uint32_t residents_ = 0;  // so many are
+  double part_us_ = 0;      // the part of a client of weight 1 so far: 1/n of the time for n equals
+  double weights_ = 0;      // sum over resident clients
+  double unused_us_ = 0;    // parts that their clients did not need
+  uint32_t residents_ = 0;  // number of resident clients
 };
 
 // How long each priority was the highest with work on the device.
@@ -88,18 +89,18 @@ class BusyTime {
     ns_[static_cast<size_t>(highest_)] += ns;
     last_[static_cast<size_t>(highest_)] = passed_ += ns;
   }
-  void note(int highest);              // from now on; kPriorityCount: nobody has any
-  double idle_us(int priority) const;  // Gpu's
-  // For how long nobody above has had work; unlimited: nobody ever had.
+  void note(int highest);              // the highest from now on; kPriorityCount: none has work
+  double idle_us(int priority) const;  // Gpu::idle_us
+  // For how long no client above `priority` has had work; unlimited: none ever had.
   double pause_us(int priority) const;
-  // How long that was, whenever somebody above had work again.
+  // The lengths of those pauses that ended.
   const PauseLengths& pauses(int priority) const {
     return pauses_[static_cast<size_t>(std::clamp(priority, 0, kPriorityCount - 1))];
   }
 
  private:
-  std::array<TimeNs, kPriorityCount + 1> ns_{};    // last: nobody had any
-  std::array<TimeNs, kPriorityCount + 1> last_{};  // of passed_, 0: never
+  std::array<TimeNs, kPriorityCount + 1> ns_{};    // [kPriorityCount]: no client had work
+  std::array<TimeNs, kPriorityCount + 1> last_{};  // in terms of passed_; 0: never
   TimeNs passed_ = 0;
   int highest_ = kPriorityCount;
   std::array<PauseLengths, kPriorityCount> pauses_;

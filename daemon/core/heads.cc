@@ -6,7 +6,8 @@
 namespace heddle::core {
 namespace {
 
-// A client asks again only when its last launch was let go, and lost no turn by that.
+// How far a turn may lie behind the last one served. A client asks again only after its last launch
+// was let go, and must not lose its turn by that delay.
 constexpr double kTurnLagUs = 2000;
 
 }  // namespace
@@ -42,7 +43,7 @@ uint32_t Heads::add(Client& c, const LaunchBody& b, TimeNs at) {
   w.kind = b.kind;
   w.gate = {};
   w.gate.in_thread = b.admission == Admission::kAsk;
-  w.unmovable = b.unmovable || w.at_gate();  // where it runs was chosen as it was posted
+  w.unmovable = b.unmovable || w.at_gate();  // a unit at a gate has its SM set already
   if (w.at_gate()) stand_at_gate(w, b);
   c.head.slot = slot;
   c.head.since = at;
@@ -94,8 +95,8 @@ void Heads::served(const Head& w) {
 }
 
 // Equals share the GPU's time by their weights: start-time fair queueing (Goyal, Vin and Cheng,
-// SIGCOMM 1996). A turn begins where the client's last one ends, so that threads buy no share, and
-// not long before the last that was served, so that neither does a pause.
+// SIGCOMM 1996). A client's turn begins where its last one ends, so more threads buy no larger
+// share. It begins not long before the last turn that was served, so a pause buys none either.
 void Heads::take_turn(uint32_t slot) {
   Head& w = waiting_[slot];
   Client& c = *w.client;

@@ -1,10 +1,10 @@
-// What is learned of kernels, and a task's measurement stage (FIKIT section 3.2).
+// Learning about kernels, and a task's measurement stage (FIKIT section 3.2).
 //
-// A run is what a client does from its first launch after a synchronizing call to the next such
-// call that leaves nothing of it on the device: for an unmodified program the nearest thing to
-// FIKIT's. Runs and samples count if nobody else had work on the device meanwhile. After
-// measure_runs runs that took measure_us the task is profiled: its kernels are timed now and then
-// only, and what was measured of them stays. Predictions go on being corrected.
+// A run lasts from a client's first launch after a synchronizing call to the next such call that
+// leaves none of its work on the device. For an unmodified program that is the nearest thing to
+// FIKIT's run. Runs and samples count if no other client had work on the device meanwhile. After
+// measure_runs runs that took measure_us the task is profiled: its kernels are timed only now and
+// then, and the measured distributions stay. Predictions go on being corrected.
 #include "daemon/core/learning.h"
 
 #include <algorithm>
@@ -14,12 +14,13 @@
 namespace heddle::core {
 namespace {
 
-// A kernel is timed until so many samples were exclusive, and told apart if they differ, or taken
-// at all: a task that is never alone, or always on SM sets, is not to be timed for ever.
+// A kernel is timed until it has kExclusiveSamples, and as many told apart by context if they
+// differ; or kSamplesMax of any kind, so that a task that is never alone, or always on SM sets, is
+// not timed for ever.
 constexpr uint32_t kExclusiveSamples = 32;
 constexpr uint32_t kSamplesMax = 128;
-// Its first launches are timed, and then one in so many: that costs a launch a third of its time
-// (bench/RESULTS.md, "What heddle costs": a new task).
+// A new kernel's first launches are timed, and then one in five: timing makes a launch a third
+// slower (bench/RESULTS.md, "What heddle costs": a new task).
 constexpr uint32_t kTimedFirst = 2;
 constexpr uint8_t kTimedEvery = 5;
 
@@ -36,7 +37,7 @@ uint8_t timed_every(const KernelStats& s) {
   return s.timed < kTimedFirst ? 1 : kTimedEvery;
 }
 
-// A prediction is told to the client when it moves by this much.
+// A prediction is sent to the client when it changes by more than this part.
 constexpr double kHintChange = 0.05;
 
 }  // namespace
@@ -86,7 +87,7 @@ void Learning::meet_nodes(Client& c, const NodesBody& body) {
   if (!graph.is_graph() || graph.stats == &c.known.unplaced) return;
   graph.nodes = std::make_unique<NodesBody>(body);
   graph.uses = 0;
-  c.known.profile_grown |= c.known.measured->profiled;  // a profile of before may lack them
+  c.known.profile_grown |= c.known.measured->profiled;  // a saved profile may lack the nodes
 }
 
 void Learning::renew(Client& c, Kernel& graph, Promises& promises) {
@@ -121,7 +122,7 @@ void Learning::profile(const Client& c, const ProfileBody& body, Promises& promi
   if (place == nullptr) return;
   KernelStats& s = *place;
   promises.learn_use(s, body.metrics);
-  if (s.launches > 0) return;  // what this daemon saw itself is newer
+  if (s.launches > 0) return;  // this daemon's own samples are newer
   if (body.before != 0) return s.duration.restore(Context(body.before), body.duration);
   if (s.profiled || body.duration.count == 0) return;
   s.profiled = true;
@@ -133,16 +134,16 @@ void Learning::profile(const Client& c, const ProfileBody& body, Promises& promi
   if (body.gap_synchronized.count > 0) s.gap_synchronized.restore(body.gap_synchronized);
 }
 
-// When work of the client ended, as far as that is over: be it an end that passed since the client
-// was last looked at.
+// When the client's work last ended. Its predicted end may have passed since the client was last
+// settled.
 TimeNs Learning::worked_until(const Client& c) const {
   const TimeNs told = c.rhythm.gap_open ? c.rhythm.gap_start : c.active ? c.work.busy_until : 0;
   return std::max(told, std::min(c.work.row_until, now_.clock));
 }
 
-// True if nobody else up to that priority had work on the device since then. A sample is exclusive
-// if that is so since its launch: when the kernel ran is not known any better, for evidence may
-// come much later.
+// True if no other client of priority `lowest` or higher had work on the device since then. A
+// sample is exclusive if this holds since its launch: the core knows no better when the kernel ran,
+// because evidence may come much later.
 bool Learning::alone_since(const Client& c, TimeNs since, int lowest) const {
   if (departed_at_ >= since) return false;
   return std::none_of(roster_.all().begin(), roster_.all().end(), [&](const auto& entry) {
@@ -152,7 +153,7 @@ bool Learning::alone_since(const Client& c, TimeNs since, int lowest) const {
   });
 }
 
-// The observed gap corrects the estimate, whether or not anybody filled it.
+// The observed gap corrects the estimate, whether or not other work filled it.
 void Learning::gap_ended(const Client& c, TimeNs at) {
   const Kernel* last = c.kernel(c.rhythm.last_kernel);
   if (last == nullptr) return;
@@ -169,14 +170,14 @@ void Learning::timed(Client& c, const Work& work, double us) {
   const Kernel* k = c.kernel(work.kernel);
   if (k == nullptr) return;
   KernelStats& s = *k->stats;
-  // It took longer on a set than on all that its client has, or was on more than that, as a graph
-  // whose twin is not there yet: no sample, but a guess.
+  // The launch ran on an SM set, where it takes longer; or on more SMs than its client has, like a
+  // graph whose twin is not made yet. Its time is no sample, but good for a guess.
   if (!work.sm_set.empty() || (work.strayed && !c.place.sm_set.empty())) {
     s.duration.infer(us / c.stretch(*k, c.predict_us(work.kernel), work.sm_set));
     ++s.timed;
     return tell(c, work.kernel);
   }
-  if (!s.duration.timed()) s.timed = 0;  // so far on SM sets alone
+  if (!s.duration.timed()) s.timed = 0;  // all times so far were on SM sets
   const bool exclusive = alone_since(c, work.posted_at);
   s.duration.add(us, exclusive, work.before);
   c.known.timed(us);
@@ -186,7 +187,7 @@ void Learning::timed(Client& c, const Work& work, double us) {
   } else if (exclusive) {
     s.durations.add(us);
     if (c.known.measured->profiled && s.durations.count() >= kExclusiveSamples) {
-      s.profiled = c.known.profile_grown = true;  // a kernel that its task had not launched before
+      s.profiled = c.known.profile_grown = true;  // a kernel that is new to a profiled task
     }
   }
   tell(c, work.kernel);
@@ -199,9 +200,9 @@ void Learning::stopped(Client& c, const Work& work, double us) {
   tell(c, work.kernel);
 }
 
-// A synchronizing call that waited returned when the queue ended, one that did not found it over.
-// By as much as that is not what was predicted, the untimed launches in it were taken for too short
-// or too long, each in proportion.
+// Infers durations of untimed kernels. A synchronizing call that waited returned when the queue
+// ended; one that did not wait found it empty. The difference from the predicted end is put down to
+// the untimed launches in the queue, each in proportion to its prediction.
 void Learning::infer_durations(Client& c, TimeNs at) {
   double untimed_us = 0;
   for (const UntimedLaunch& l : c.work.untimed) untimed_us += l.predicted_us;
@@ -237,9 +238,9 @@ bool Learning::run_ended(Client& c, TimeNs at) {
   return true;
 }
 
-// A run of the client ended that nobody else as important or more was beside. What the client did
-// on its own before, since the last, is a part of what it is slowed down of; but not all of it if
-// it did nothing, for want of requests.
+// Compares a run that ended with its time alone, if no client as important or more was beside it.
+// The client's own time since the run before belongs to the time that others can slow down. It
+// counts up to the length of the run, for the client may only have waited for requests.
 void Learning::compare_run(Client& c, TimeNs at) {
   if (!alone_since(c, c.run.start, c.rule.priority)) return c.promise.account.end_run(0, 0, true);
   const bool alone = alone_since(c, c.run.start, kPriorityLowest);
@@ -296,11 +297,12 @@ TaskProfile Learning::profile_of(const Client& c, bool profiled_only) const {
     if (k.stats == nullptr || (profiled_only && !k.stats->profiled && !k.in_graph)) {
       continue;
     }
-    if (k.stats == &c.known.unplaced) continue;  // what it says is of many kernels
+    if (k.stats == &c.known.unplaced) continue;  // an entry that many kernels share
     KernelProfile& out = profile.kernels.emplace_back();
     out.facts = k.facts;
     out.facts.metrics = k.stats->metrics;
-    // Inside graphs nobody times it, and elsewhere not enough yet: it is there for its metrics.
+    // Kernels inside graphs are not timed, and this one has too few samples elsewhere: it is in the
+    // profile for its metrics alone.
     if (profiled_only && !k.stats->profiled) continue;
     out.duration = k.stats->durations.summary();
     out.gap_launching = k.stats->gaps_launching.summary();

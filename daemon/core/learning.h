@@ -1,8 +1,8 @@
-// What is learned of kernels and tasks: durations, gaps, runs, and a task's measurement stage
-// (FIKIT section 3.2).
+// Learning: the durations and gaps of kernels, runs, and a task's measurement stage (FIKIT section
+// 3.2).
 //
-// A sample counts as exclusive if nobody else had work on the device meanwhile. Durations and gaps
-// go on being corrected after the stage is over.
+// A sample counts as exclusive if no other client had work on the device meanwhile. Durations and
+// gaps go on being corrected after the stage is over.
 #pragma once
 
 #include <array>
@@ -23,13 +23,14 @@ class Telling {
   void begin() { decisions_.clear(); }
   std::span<const Decision> decisions() const { return decisions_; }
 
-  // Of the client, now; whoever decides fills in the rest.
+  // A decision for the client, now; the caller fills in the rest.
   Decision make(DecisionKind kind, const Client& client) const;
   void add(const Decision& decision) { decisions_.push_back(decision); }
   void grant(const Decision& decision);
-  // What a grant let go on under the one before ends.
+  // The client's new allowance. A gated client's running graph stops at its next gate.
   void allowance(Client& client, bool bypass);
-  // What the client does not know yet of its kernel; one in `measure` launches is to be timed.
+  // A hint about the kernel, if the client does not know it yet; one in `measure` launches is
+  // timed.
   void hint(Client& client, uint32_t kernel, uint8_t measure);
 
   std::vector<Decision> last_grants() const;  // the oldest first
@@ -50,27 +51,28 @@ class Learning {
   void detach(Client& client);
   // A kernel ID is first seen at the client.
   void meet(Client& client, const KernelBody& body, Promises& promises);
-  // What a graph of the client consists of.
+  // The kernels in a graph of the client.
   void meet_nodes(Client& client, const NodesBody& body);
-  // What the kernel, if it is a graph, uses by its nodes: as far as more is known of them than when
-  // that was done last. The policy is then to be asked about it.
+  // Computes a graph's use from its nodes, if more is known of any kernel than the last time. The
+  // policy is asked about the graph again if that changed it.
   void renew(Client& client, Kernel& kernel, Promises& promises);
   void profile(const Client& client, const ProfileBody& body, Promises& promises);
-  // nullptr: nothing is known of the kernel, nor is there a place for it.
+  // The kernel's statistics, new ones if there are none. nullptr: the table has no place for it.
   KernelStats* find(uint32_t uid, uint64_t task, uint64_t kernel_id);
-  // What the client does not know yet of its kernel.
+  // Sends a hint about the kernel, if the client does not know it yet.
   void tell(Client& client, uint32_t kernel);
 
   void gap_ended(const Client& client, TimeNs at);  // the client has work again
   void timed(Client& client, const Work& work, double us);
-  // The same of work that stood in its middle: a guess, as long as the kernel was never timed.
+  // The same for work that was stopped in its middle: a guess, used while the kernel was never
+  // timed.
   void stopped(Client& client, const Work& work, double us);
-  // A synchronizing call returned, and nothing is left. True: with it the task's measurement stage
-  // is over, and its kernels are known better.
+  // A synchronizing call returned, and the client has no work left. True: this run completes the
+  // task's measurement stage, and more is known of its kernels.
   bool run_ended(Client& client, TimeNs at);
 
-  RunTimes runs(int priority) const;                           // Gpu's
-  SlowRunCount slower_runs(int priority, double times) const;  // likewise
+  RunTimes runs(int priority) const;                           // Gpu::runs
+  SlowRunCount slower_runs(int priority, double times) const;  // Gpu::slower_runs
   const RunTimes& runs_above() const { return runs_above_; }
   TaskProfile profile_of(const Client& client, bool profiled_only) const;
 
@@ -85,15 +87,15 @@ class Learning {
   const Roster& roster_;
   Telling& telling_;
   StatsTable table_;
-  // Of one priority, of clients that are gone as well.
+  // Runs of clients of one priority, also of those that are gone.
   struct Runs {
     RunTimes times;
-    SlowRunCount promised;  // of clients who were promised a tail, by that
-    SlowRuns others;        // of the others, who had times.count - promised.runs
+    SlowRunCount promised;  // of clients with a promise of the tail, judged by that
+    SlowRuns others;        // of other clients: times.count - promised.runs in all
   };
   std::array<Runs, kPriorityCount> runs_of_{};
-  RunTimes runs_above_;      // Scheduler's
-  TimeNs departed_at_ = -1;  // the latest that a client worked who is detached
+  RunTimes runs_above_;      // View::runs_above
+  TimeNs departed_at_ = -1;  // when a client that has detached last had work
 };
 
 }  // namespace heddle::core

@@ -79,7 +79,7 @@ void Members::terms(Client& c, const TermsBody& terms) {
   set_terms(c, terms);
   roster_.move(c);
   c.bound.added_us_max = 0;
-  c.standing.allowance_sent = false;  // its launch priority may be another
+  c.standing.allowance_sent = false;  // its launch priority may have changed
   now_.allowances_dirty = now_.dispatch_wanted = true;
   if (updates) return seat_.allowance(c, &Policy::client_update);
   c.standing.forget_policy();

@@ -1,4 +1,4 @@
-// Clients come, are given other terms, and leave.
+// Members: clients attach, get other terms, and detach.
 #pragma once
 
 #include "daemon/core/admitting.h"
@@ -22,9 +22,8 @@ class Members {
 
   void attached(const Event& event);
   void detached(Client& client);
-  // What the administrator's rules give it is something else. To a policy that does not hear of
-  // updates the client leaves and comes back, with what it waits for: what was decided by the old
-  // terms is forgotten.
+  // The rules give the client other terms. A policy without a client_update hook sees the client
+  // leave and come back, with its waiting launch: decisions by the old terms are forgotten.
   void terms(Client& client, const TermsBody& terms);
   void left_gates(Client& client);
 

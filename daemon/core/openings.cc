@@ -7,7 +7,7 @@
 namespace heddle::core {
 namespace {
 
-// A graph that goes beside others goes on for so long at least, or it may stand where it stood.
+// A graph that was let go runs for at least this long, or it might not even pass its gate.
 constexpr double kPieceUsMin = 50;
 
 }  // namespace
@@ -17,8 +17,8 @@ bool Openings::may_open(const Client& c) {
          promises_.afford(c, kUnknownKernel, ipc::kGateUnitUs, {}).fits;
 }
 
-// A graph goes for a piece at least, and asks again behind it if it goes beside somebody more
-// important.
+// A graph runs for at least one piece. If it goes beside a busy, more important client, it stops
+// behind that piece and asks again.
 void Openings::granted(Client& c, const Head& unit, bool open, bool whole) {
   Opening& opening = c.standing.opening;
   opening.unit = unit.ask_seq;

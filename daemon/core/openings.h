@@ -1,9 +1,9 @@
-// Openings: what a grant lets go on behind its unit.
+// Openings: a grant may open its client's gates for the units behind it.
 //
-// What stands at gates on the GPU can be stopped, so that no gap's length matters: a grant may open
-// its client's gates. They close once somebody as important waits, or somebody more important has
-// work, or the promises above cannot afford a unit. So does the way of a graph with gates inside.
-// The gates of a client with a ceiling stay closed while another is active.
+// A client with gates on the GPU can be stopped at the next one, so the length of a gap does not
+// matter. Its gates close once a client as important waits, or a more important one has work, or
+// the promises above cannot afford one more unit. A running graph with gates inside stops on the
+// same conditions. The gates of a client with a ceiling stay closed while another client is active.
 #pragma once
 
 #include "daemon/core/allowances.h"
@@ -21,10 +21,9 @@ class Openings {
         ceilings_(scene.ceilings),
         allowances_(allowances) {}
 
-  // A unit that stood at a gate was granted. A graph that goes `whole` is not stopped inside any
-  // more.
+  // A unit that stood at a gate was granted. A graph that goes `whole` is not stopped inside again.
   void granted(Client& client, const Head& unit, bool open, bool whole);
-  // Of those that may not go on.
+  // Closes the openings of clients that may not go on.
   void close();
   // When a graph that was let go for a piece may have to stop.
   TimeNs deadline() const;

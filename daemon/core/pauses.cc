@@ -7,13 +7,13 @@
 namespace heddle::core {
 namespace {
 
-// A request that waited for the one before it begins 75 to 200 µs after its end (PyTorch on an
-// H200). What is long and goes in between holds up each of them. So the longer it is, the longer
-// must the pause have lasted; what is stopped sooner need not wait.
+// A request that waited for the one before it begins 75 to 200 µs after that one's end (PyTorch on
+// an H200). A long launch in between would delay each such request. So the pause must have lasted
+// for a part of the launch's length. A unit that can be stopped within kGateUnitUs need not wait.
 constexpr double kPausePart = 1.0 / 8, kPauseUsMin = 100, kPauseUsMax = 500;
 
-// So much may be on the GPU that cannot be held, and one launch more; or one in each of some
-// streams, which run side by side.
+// How much work that cannot be held may be on the GPU, beside one launch more; or one launch in
+// each of so many streams, which run side by side.
 constexpr double kAheadUs = 1000;
 constexpr uint32_t kAheadStreams = 8;
 
@@ -34,7 +34,7 @@ double Pauses::keep_back() {
   return soon_us;
 }
 
-// Until some of that is seen to be over.
+// Whether a launch whose thread waits would go too far ahead of its client's work on the GPU.
 bool Pauses::is_far_ahead(const Head& w) const {
   const Client& c = *w.client;
   const Outstanding& there = c.work.outstanding;
@@ -45,7 +45,7 @@ bool Pauses::is_far_ahead(const Head& w) const {
 }
 
 double Pauses::early_us(const Head& w) const {
-  // Until it goes on, and until those go that its stream has before it.
+  // A client that is stopped launches nothing until it goes on.
   if (w.client->work.stands) return kUnlimitedUs;
   if (!w.at_gate()) return is_far_ahead(w) ? kUnlimitedUs : 0;
   const int priority = w.client->rule.priority;

@@ -1,8 +1,9 @@
-// What is too early no policy sees in a queue (Head::early): a launch of a client that stands
-// (stops.h). What stands at a gate and is long does not go as soon as those above pause: the pause
-// must have lasted. And what waits in its thread, and cannot be held once it went, does not go far
-// ahead of time while nobody above works: somebody may come. Unless a policy gated its client: that
-// knows what it lets go.
+// Pauses: waiting launches that are too early are hidden from the policy's queues (Head::early).
+// There are three kinds:
+// - A launch of a client that is stopped (stops.h).
+// - A long unit at a gate, as soon as the clients above pause: the pause must have lasted first.
+// - A launch whose thread waits, far ahead of the GPU, while no client above works: once it went it
+//   cannot be held, and one may come. Not if a policy gated its client.
 #pragma once
 
 #include "daemon/core/sight.h"
@@ -14,10 +15,10 @@ class Pauses {
   explicit Pauses(const Scene& scene)
       : now_(scene.now), roster_(scene.roster), heads_(scene.heads), busy_time_(scene.busy_time) {}
 
-  // Says of each launch that waits whether it is early. In so many µs the first is so no more;
-  // kUnlimitedUs: none is.
+  // Decides for each waiting launch whether it is early. Returns the µs until the first of them is
+  // not any more; kUnlimitedUs: none is, or none will be by time alone.
   double keep_back();
-  // Of those that no ceiling withholds, so many are.
+  // The number of early launches, without those that a ceiling withholds.
   size_t kept_back() const { return kept_back_; }
 
  private:

@@ -8,8 +8,8 @@
 
 namespace heddle::core {
 
-// Its contexts are made once, before its first launch: what it attaches with is what it keeps,
-// under the daemons after this one, too.
+// The shim makes a client's contexts once, before its first launch. So the client keeps the sets
+// that it attached with, also under later daemons.
 void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const {
   c.place.family = family;
   if (c.place.groups.count.get() == 0) return;
@@ -23,7 +23,7 @@ void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const
       c.place.family.placement == SmFamily::Placement::kLive ? c.place.family.positions : 1;
   if (c.place.family.placement == SmFamily::Placement::kEnd) return;
   if (c.place.family.placement == SmFamily::Placement::kLive) {
-    c.place.ring.anchor = 1;  // the same sets for all: the core chooses among them
+    c.place.ring.anchor = 1;  // all clients have the same sets, and the core chooses among them
     return;
   }
   std::vector<uint8_t> taken;
@@ -34,7 +34,8 @@ void Places::give_family(Client& c, const SmFamily& family, MadeSets made) const
   c.place.ring.anchor = far_anchor(taken, c.place.groups.count);
 }
 
-// As far apart as far_anchor places so many. Who says that it lies nearer takes no more than this.
+// The distance at which far_anchor places so many clients. A client that claims an anchor of its
+// own cannot push another one below this.
 GroupCount Places::even_share(GroupCount of) const {
   const auto sharers = std::ranges::count_if(
       roster_.all(), [](const auto& entry) { return entry.second->place.ring.anchor != 0; });
@@ -42,7 +43,6 @@ GroupCount Places::even_share(GroupCount of) const {
   return GroupCount(std::max(1u, of.get() / parts));
 }
 
-// Isolated clients keep to the groups up to the next one that is at work.
 SmSet Places::isolated_set(const Client& c) const {
   if (c.place.ring.anchor == 0 || !c.place.family.isolated) return {};
   std::vector<uint8_t> all, given;
@@ -69,7 +69,6 @@ SmSet Places::standing_set(const Client& c) const {
                           c.place.groups.count);
 }
 
-// That which a launch would get that asks for `sm` SMs, wherever it is placed.
 SmSet Places::peek(const Client& c, const Head& w, SmCount sm) const {
   if (!w.movable()) return w.gate.sm_set;
   const GroupCount size = c.place.size_for(sm);
@@ -77,7 +76,6 @@ SmSet Places::peek(const Client& c, const Head& w, SmCount sm) const {
   return c.place.set_of(size);
 }
 
-// The set of a launch that asks; empty if the policy named no size, or none that it can have.
 SmSet Places::place(const Client& c, const Head& w, SmCount sm) {
   if (w.at_gate()) {
     now_.stats.on_set += !w.gate.sm_set.empty() && w.gate.sm_set != c.place.sm_set ? 1 : 0;
@@ -95,12 +93,12 @@ SmSet Places::place(const Client& c, const Head& w, SmCount sm) {
   }
   const SmSet set = live_set(c, load(nullptr), size);
   const GroupLoad others = load(&c);
-  // What others leave free is free, though the client's own work is there.
+  // A set that other clients leave free is better, even if the client's own work is there.
   return overlapped(others, set) <= c.place.family.overlap ? set : live_set(c, others, size);
 }
 
 SmCount Places::free(const Client& c, const Head& w, SmCount sm) const {
-  if (c.place.groups.count.get() == 0) {  // it has no sets: its launches are everywhere
+  if (c.place.groups.count.get() == 0) {  // a client without sets launches on all SMs
     const auto works = [&](const Client* o) { return o != &c && !o->work.outstanding.empty(); };
     const auto& active = roster_.active();
     return std::any_of(active.begin(), active.end(), works) ? SmCount()
@@ -113,7 +111,7 @@ SmCount Places::free(const Client& c, const Head& w, SmCount sm) const {
   return overlapped(others, set) <= c.place.family.overlap ? c.place.groups.sms_of(set) : SmCount();
 }
 
-// What is on no set is everywhere.
+// A launch without a set counts in every group.
 GroupLoad Places::load(const Client* but) const {
   GroupLoad load{};
   for (const Client* c : roster_.active()) {

@@ -1,5 +1,5 @@
-// Which SMs launches run on: each client's SM sets, and where a launch that asks is placed (KRISP
-// section 4.3). client/outstanding.h has the pure functions.
+// Places: the SMs on which launches run. Each client's SM sets, and the set that a granted launch
+// gets (KRISP section 4.3). client/outstanding.h has the pure functions.
 #pragma once
 
 #include "daemon/core/heads.h"
@@ -12,22 +12,22 @@ class Places {
  public:
   Places(Situation& now, const Roster& roster) : now_(now), roster_(roster) {}
 
-  // The client attaches under a policy that wants such sets. What it made before it keeps.
+  // The client attaches under a policy that wants such sets. It keeps sets that it has made before.
   void give_family(Client& client, const SmFamily& family, MadeSets made) const;
-  // Of launches that have no place of their own: what its policy keeps it to, within its room;
-  // empty: all that its rule gives it.
+  // The set of launches without a set of their own: the client's room, or what the policy keeps it
+  // to within that. Empty: all SMs that its rule gives it.
   SmSet standing_set(const Client& client) const;
-  // The set of a launch that asks for `sm` SMs; empty if the policy named no size (0), or none that
-  // it can have.
+  // The set of a launch for which the policy wants `sm` SMs. Empty: the policy named no size (0),
+  // or one that the client cannot have.
   SmSet place(const Client& client, const Head& ask, SmCount sm);
-  // Of a family of live placement: the SMs of the set that it would get, if no more groups of it
-  // have work of other clients than the family allows; else 0.
+  // With live placement: the SMs of the set that the launch would get, if not more of its groups
+  // have work of other clients than the family's overlap allows; else 0.
   SmCount free(const Client& client, const Head& ask, SmCount sm) const;
-  // The set, wherever it would be placed.
+  // A set of the size that the launch would get, without live placement.
   SmSet peek(const Client& client, const Head& ask, SmCount sm) const;
 
  private:
-  // Isolated clients keep to the groups up to the next one that is at work; empty: it is none.
+  // The groups of an isolated client: up to the next active client's anchor. Empty: not isolated.
   SmSet isolated_set(const Client& client) const;
   GroupCount even_share(GroupCount of) const;
   GroupLoad load(const Client* but) const;
