@@ -7,7 +7,8 @@ namespace heddle::core {
 void Progress::touch(Client& c, TimeNs at) {
   if (now_.clock >= c.settled_until) settle(c);
   if (c.rhythm.gap_open) {
-    // When what stood at gates may have begun says little of the client's own rhythm.
+    // When a launch at a gate may have begun says little about the client's own rhythm, so no gap
+    // is learned from it.
     if (!c.holds_on_device() || c.standing.leased()) learning_.gap_ended(c, at);
     c.rhythm.gap_open = false;
     bounds_.gap_ended(c, at);
@@ -23,7 +24,7 @@ void Progress::add_work(Client& c, const Work& work) {
   Work dropped;
   if (c.work.outstanding.add(work, dropped)) finish(c, dropped, now_.clock, 0, Seen::kNot);
   c.work.follow(work);
-  if (work.gated) c.work.untimed.clear();  // no call's end tells of them
+  if (work.gated) c.work.untimed.clear();  // a call's end then tells nothing about durations
   c.run.launched(work.kernel, work.posted_at, work.predicted_us);
   promises_.charge(c, work);
   ceilings_.spend(c, work);
@@ -33,7 +34,7 @@ void Progress::add_work(Client& c, const Work& work) {
     c.told.work_us += c.predict_us(work.kernel);
   }
   const Kernel* k = c.kernel(work.kernel);
-  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // others may come in between
+  if (k == nullptr || c.work.unobserved()) c.rhythm.context.forget();  // launches may be missing
   if (k != nullptr) {
     c.rhythm.context.launched(k->facts.id);
     ++k->stats->launches;
@@ -80,7 +81,7 @@ void Progress::settle(Client& c) {
 }
 
 [[gnu::noinline]] void Progress::settle_idle(Client& c) {
-  if (!c.work.outstanding.empty()) {  // evidence (c): the predicted end has passed
+  if (!c.work.outstanding.empty()) {  // its predicted end, and the patience after it, have passed
     for (Work work; c.work.outstanding.take_oldest(kNever, work);) {
       finish(c, work, now_.clock, 0, Seen::kNot);
     }

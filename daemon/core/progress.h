@@ -1,13 +1,13 @@
-// What clients have under way, as time passes: launches go to the device and end, gaps open and
-// end, clients become active and retire.
+// The progress of clients as time passes: launches go to the device and end, gaps open and end,
+// clients become active and retire.
 #pragma once
 
 #include "daemon/core/seat.h"
 
 namespace heddle::core {
 
-// How it is known that work is done: by its predicted end alone; by evidence that came later; or by
-// evidence that says when, too.
+// How the core knows that work is done. kNot: its predicted end has passed; kDone: by evidence that
+// came later; kWhen: by evidence of the time when it ended.
 enum class Seen : uint8_t { kNot, kDone, kWhen };
 
 class Progress {
@@ -23,25 +23,27 @@ class Progress {
         telling_(telling),
         seat_(seat) {}
 
-  // The client has work: its gap ends, it is active. One that is still busy leaves no gap. A gap
-  // that it spent waiting for a grant is none of its own making, so it ends when it asks.
+  // The client has new work: its gap ends, and it is active. A client that is still busy has no
+  // gap. The time that a launch waits for its grant is not part of the client's gap: so this is
+  // called when it asks.
   void touch(Client& client, TimeNs at);
-  // A launch of it goes to the device,
+  // A launch of the client goes to the device.
   void add_work(Client& client, const Work& work);
-  // or is done.
+  // A launch of the client is done.
   void finish(Client& client, const Work& work, TimeNs at, float measured_us, Seen seen);
   void charge(Client& client, double us);  // GPU time
-  // A thread of it waits for the device: whatever was predicted, work is there until that returns.
+  // A thread of the client entered a synchronizing call: its work counts as outstanding until the
+  // call returns, whatever was predicted.
   void waits(Client& client, TimeNs at);
 
-  // Opens the client's gap once nothing of it is on the device any more, and retires it when it is
-  // away for longer than it ever is. Until settled_until that finds nothing to do unless the client
-  // does something or is granted something.
+  // Opens the client's gap once it has no work on the device any more. Retires the client when it
+  // has been silent for longer than its gaps ever are. Before settled_until there is nothing to do,
+  // unless the client does something or is granted something.
   void settle(Client& client);
-  // Everybody, and `own` in any case; nullptr: nobody. Before the deadline it is enough to look at
-  // the client that the event is of.
+  // Settles all clients for which it is time, and `own` in any case; nullptr: none. Before the
+  // deadline only the event's own client needs it.
   void settle_all(Client* own);
-  // Of what it has on the device something else may be known now.
+  // What is known of the client's work on the device has changed: it is settled next time.
   void unsettle(Client& client);
   TimeNs deadline() const { return roster_.active().empty() ? kNever : settle_at_; }
 
@@ -57,7 +59,7 @@ class Progress {
   GpuTime& gpu_time_;
   Telling& telling_;
   Seat& seat_;
-  TimeNs settle_at_ = 0;  // nobody needs settling before, unless told something
+  TimeNs settle_at_ = 0;  // no client needs settling before, unless an event concerns it
 };
 
 }  // namespace heddle::core

@@ -8,16 +8,16 @@
 namespace heddle::core {
 namespace {
 
-// Of a kernel, or beside a client, of which nothing is known: both have half of the GPU.
+// The slowdown if the use of the kernel or of the client is unknown: each has half of the GPU.
 constexpr double kUnknownSlowdown = 2;
-// Where the estimator cannot say: such a launch joins nobody. One that goes all the same (the
-// bound) costs all of its time.
+// The slowdown if the estimator cannot tell: such a launch fits beside no client. If it goes all
+// the same (by the starvation bound), it costs all of its time.
 constexpr double kAnySlowdown = std::numeric_limits<double>::infinity();
-// A kernel's use is computed anew once its duration has moved by that part.
+// A kernel's use is computed anew once its duration has changed by this part.
 constexpr double kUseApart = 0.1;
 constexpr size_t kMixesMax = 16;  // clients at work whose mixes count
 
-// A graph's is not known.
+// The kernel's shape; a graph's is unknown.
 LaunchShape shape_of(const Kernel& k) {
   const ipc::KernelFacts& f = k.facts;
   if (k.is_graph()) return {};
@@ -40,7 +40,7 @@ void Promises::promise(Client& c, const SlowdownMax& slowdown_max) {
 
 void Promises::forget(const Client& c) { promised_ -= c.promise.account.promised() ? 1 : 0; }
 
-// What is left of the victim's gap by work of others that is in flight, less `own_us` of it.
+// What work of others in flight leaves of the victim's gap. `own_us` of that work does not count.
 double Promises::gap_for(const Client& victim, double own_us) const {
   double left_us = victim.gap_left_us(now_.clock);
   if (left_us <= 0) return 0;
@@ -51,8 +51,8 @@ double Promises::gap_for(const Client& victim, double own_us) const {
   return std::max(0.0, left_us);
 }
 
-// What the victim loses while a launch of `us` runs beside it. What fits its gap costs nothing.
-// Time-sliced all of it does, and the way there and back.
+// The time that the victim loses while a launch of `us` runs beside it. The part that fits its gap
+// costs nothing. Time-sliced, all of the rest counts, and the switch.
 Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, double us, SmSet set,
                       double gap_us) {
   const double beside_us = std::max(0.0, us - gap_us);
@@ -85,7 +85,6 @@ Price Promises::price(const Client& victim, const Client& by, uint32_t kernel, d
   return {beside_us * (1 - 1 / entry.slowdown), entry.channel, beside_us, false, known};
 }
 
-// Work of the client goes to the GPU.
 void Promises::charge(Client& c, const Work& work) {
   if (promised_ == 0) return;
   const Kernel* k = c.kernel(work.kernel);
@@ -108,7 +107,6 @@ void Promises::pass(double us) {
   }
 }
 
-// Whether all promises above the client can afford a launch of it that is predicted to take `us`.
 BudgetVerdict Promises::afford(const Client& by, uint32_t kernel, double us, SmSet set) {
   if (promised_ == 0) return {};
   for (const Client* victim : roster_.above(by.rule.priority)) {
@@ -121,7 +119,6 @@ BudgetVerdict Promises::afford(const Client& by, uint32_t kernel, double us, SmS
   return {};
 }
 
-// By the mixes of all that are at work; infinite where the estimator cannot say.
 double Promises::slowdown(const Client& victim) const {
   std::array<Mix, kMixesMax> mixes;
   size_t count = 0;
@@ -145,7 +142,6 @@ double Promises::channel_left(Channel channel) const {
   return std::max(0.0, left);
 }
 
-// What was measured of a kernel, and so what it uses of each channel.
 void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) {
   if (metrics.there == 0) return;
   const ipc::KernelMetrics before = stats.metrics;
@@ -158,7 +154,7 @@ void Promises::learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics) 
   prices_ = {};
 }
 
-// What it uses, taking `us` here: a profiler's run is longer. nullptr: nobody measured it.
+// A profiler's run takes longer than a real one, so the use is computed for the time here.
 const Use* Promises::use_here(const Kernel& k, double us) {
   if (k.by_nodes) return k.by_nodes->use.any_known() ? &k.by_nodes->use : nullptr;
   KernelStats& s = *k.stats;
@@ -170,7 +166,7 @@ const Use* Promises::use_here(const Kernel& k, double us) {
   return s.use.get();
 }
 
-// A probe measures a graph as a whole: that counts until each of its kernels was measured.
+// A probe measures a graph as a whole. That counts until each of its kernels was measured.
 bool Promises::learn_nodes(Kernel& graph, std::span<const GraphPart> parts) {
   const ipc::KernelMetrics before = graph.metrics();
   graph.uses = uses_;
@@ -215,7 +211,7 @@ void Ceilings::pass(double us) {
 }
 
 void Ceilings::spend(Client& c, const Work& work) {
-  // A graph that was stopped inside has what it did behind it.
+  // A graph that was stopped inside pays only for the rest.
   spend(c, work.kernel, std::max(0.0, c.predict_us(work.kernel) - work.ran_us));
 }
 

@@ -1,5 +1,5 @@
-// The promises of all clients: what launches cost those above them, and who can afford them
-// (budget.h has the account of one client).
+// The promises to all clients: what a launch costs the clients above it, and whether their accounts
+// can pay (budget.h has the account of one client).
 #pragma once
 
 #include "daemon/core/budget.h"
@@ -18,31 +18,31 @@ class Promises {
     prices_ = {};
     ++uses_;
   }
-  // The client is slowed by others by no more than that.
+  // Promises that others slow the client by no more than that.
   void promise(Client& client, const SlowdownMax& slowdown_max);
-  void forget(const Client& client);  // it leaves
+  void forget(const Client& client);  // the client leaves
   bool any() const { return promised_ > 0; }
 
-  void pass(double us);  // accounts refill
-  // Work of the client goes to the GPU.
+  void pass(double us);  // time passes, and accounts refill
+  // Work of the client goes to the GPU: charges the accounts above it.
   void charge(Client& client, const Work& work);
-  // Whether all promises above the client can afford a launch of it that is predicted to take `us`.
+  // Whether all promises above the client can afford its launch, which is predicted to take `us`.
   BudgetVerdict afford(const Client& by, uint32_t kernel, double us, SmSet set);
 
-  // Predicted, beside all that are at work; infinite: the estimator cannot say.
+  // The predicted slowdown beside all clients at work; infinite: the estimator cannot tell.
   double slowdown(const Client& victim) const;
-  // What those leave of the channel, of its nominal peak.
+  // The part of the channel's nominal peak that the clients at work leave.
   double channel_left(Channel channel) const;
 
-  // What was measured of a kernel, and so what it uses of each channel; or that itself.
+  // Sets a kernel's use of each channel: computed from its measured metrics, or as given.
   void learn_use(KernelStats& stats, const ipc::KernelMetrics& metrics);
   void set_use(KernelStats& stats, const Use& use);
-  // Another one as soon as more is known of what any kernel uses.
+  // A number that changes whenever more is known of any kernel's use.
   uint64_t uses() const { return uses_; }
-  // A graph uses what its kernels use, as far as somebody measured them. True: its metrics are
-  // others than before.
+  // Computes a graph's use from its kernels, as far as those were measured. True: its metrics
+  // changed.
   bool learn_nodes(Kernel& graph, std::span<const GraphPart> parts);
-  // What the kernel uses, taking `us` here; nullptr: nobody measured it.
+  // The kernel's use if it takes `us` here; nullptr: it was never measured.
   const Use* use_here(const Kernel& kernel, double us);
 
  private:
@@ -56,30 +56,30 @@ class Promises {
   DeviceModel model_;
   PriceCache prices_;
   uint64_t uses_ = 1;
-  uint32_t promised_ = 0;  // clients that were promised something
+  uint32_t promised_ = 0;  // clients with a promise
 };
 
-// The ceilings of all clients (ceiling.h has the account of one): what rules let them use of a
-// channel beside others.
+// The ceilings of all clients: how much of a channel rules let them use beside others (ceiling.h
+// has the account of one client).
 //
-// A client with a ceiling asks for each launch while another is active. Its launches meet the
-// policy once it owes nothing; until then they wait here (Head::withheld).
+// A client with a ceiling is gated while another client is active. While it owes, its waiting
+// launch is withheld from the policy (Head::withheld).
 class Ceilings {
  public:
   Ceilings(const Situation& now, const Roster& roster, Promises& promises)
       : now_(now), roster_(roster), promises_(promises) {}
 
   void limit(Client& client, const ChannelMax& max);
-  void forget(const Client& client);  // it leaves
+  void forget(const Client& client);  // the client leaves
   bool any() const { return limited_ > 0; }
-  // It has a ceiling, and another client is active.
+  // Whether the client has a ceiling, and another client is active.
   bool limits(const Client& client) const {
     return client.ceiling.any() && !now_.bypass && beside(client);
   }
   bool holds(const Client& client) const { return limits(client) && client.ceiling.owes_us() > 0; }
 
-  void pass(double us);  // accounts refill
-  // Work of the client goes to the GPU; or what it does not do after all comes back.
+  void pass(double us);  // time passes, and accounts refill
+  // Work of the client goes to the GPU; give_back() returns the part that it did not do after all.
   void spend(Client& client, const Work& work);
   void give_back(Client& client, const Work& work, double ran_us);
 

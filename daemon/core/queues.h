@@ -1,7 +1,7 @@
-// Queues of waiting launches: ascending key, ties by turn. Made and filled by policies.
+// Queues of waiting launches, by ascending key, ties by turn. Policies make and fill them.
 //
-// A queue is a sorted vector: it holds one entry per waiting client, so a few dozen, and moving
-// 40-byte entries beats any tree there. Nothing is allocated once a queue has been this long
+// A queue is a sorted vector. It holds one entry per waiting client, so a few dozen, and moving
+// 40-byte entries is faster than any tree there. A queue allocates only when it is longer than ever
 // before.
 #pragma once
 
@@ -22,7 +22,7 @@ class Queue {
   size_t size() const { return entries_.size(); }
   void insert(LaunchId launch, double key, double turn_us, uint64_t arrival, double predicted_us);
   bool remove(LaunchId launch);
-  // Of those that are `ready`, by their LaunchId; places are from 0.
+  // The launch at that place, from 0, among those for which ready(LaunchId) is true; 0: none.
   template <class Ready>
   LaunchId peek(size_t place, Ready&& ready) const {
     for (const Entry& e : entries_) {
@@ -31,8 +31,8 @@ class Queue {
     return 0;
   }
 
-  // FIKIT's BestPrioFit (Algorithm 2): the lowest key that has anything that fits and is `ready`,
-  // by its LaunchId, and there the longest predicted time.
+  // FIKIT's BestPrioFit (Algorithm 2): of the launches that fit and are ready(LaunchId), the
+  // longest predicted time among those of the lowest key.
   template <class Ready>
   LaunchId best_fit(double us, Ready&& ready) const {
     const Entry* best = nullptr;
@@ -55,8 +55,8 @@ class Queue {
   std::vector<Entry> entries_;
 };
 
-// All queues of one policy. `place` is where a launch is kept to be: the number of its queue, -1 if
-// it is in none.
+// All queues of one policy. `place`: the caller's variable with the number of the launch's queue;
+// -1: it is in none.
 class Queues {
  public:
   QueueId create(std::string_view name);  // the same name gives the same queue

@@ -9,7 +9,7 @@ namespace heddle::core {
 
 namespace {
 
-// How many steps slower than alone, up to all; 0 for as fast, and for what is no number.
+// How many steps slower than alone, kSteps at most. 0: as fast, or not a number.
 size_t steps_of(double times) {
   constexpr double kRounding = 1e-6;
   const double steps = std::ceil(std::log(times) / std::log(SlowRuns::kStep) - kRounding);
@@ -34,7 +34,8 @@ double SlowRuns::p99(uint64_t runs) const {
   return std::pow(kStep, static_cast<double>(step));
 }
 
-// Numbers of launches that begin with the same three bits are taken for the same.
+// Two numbers of launches count as the same if they have equal length and their top three bits
+// agree.
 uint64_t RunComparison::kind_of(uint32_t first_kernel, uint32_t launches) {
   const int shift = std::max(0, static_cast<int>(std::bit_width(launches)) - 3);
   return uint64_t{first_kernel} << 32 | static_cast<uint32_t>(shift) << 8 | launches >> shift;
@@ -56,10 +57,10 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
   }
   if (alone) {
     k.held_up = launching_us == kHeldUp;
-    if (k.held_up) launching_us = us;  // not looked at while it is
+    if (k.held_up) launching_us = us;  // not used while `held_up` is set
     const bool agrees = k.known() && std::abs(us - alone_us) < kAgree * alone_us;
     k.beside_max = agrees ? std::min(2 * k.beside_max, kBesideMost) : kBesideMax;
-    // One that was held up for long does not count as much.
+    // An outlier counts as twice the mean at most.
     if (k.known() && us > 2 * k.all.us) {
       launching_us *= 2 * k.all.us / us;
       us = 2 * k.all.us;
@@ -80,7 +81,7 @@ double RunComparison::add(uint64_t kind, double us, double launching_us, bool al
     since_ = now;
     patience_ns_ = std::clamp(static_cast<TimeNs>(3e3 * us), kPatienceNs, kPatienceMostNs);
     wanted_ = kind;
-    k.beside = 0;  // it may never come again
+    k.beside = 0;  // this kind may never come again
   }
   return alone_us;
 }

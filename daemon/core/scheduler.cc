@@ -188,7 +188,8 @@ std::span<const Decision> Scheduler::adopt_policy(Policy* next, TimeNs now) {
   s.seat.adopt(next);
   s.told.forget_policy();
   for (const ClientId id : s.roster.ids()) s.roster.find(id)->bound.added_us_max = 0;
-  // It may be lost to its faults in the middle: then nobody has an allowance of it any more.
+  // The policy may be dropped for its faults within this loop. Then all allowances are the
+  // built-in's.
   for (const ClientId id : s.roster.ids()) {
     s.seat.allowance(*s.roster.find(id), &Policy::client_init);
   }
@@ -204,7 +205,7 @@ std::span<const Decision> Scheduler::set_bypass(bool on, TimeNs now) {
   s.telling.begin();
   s.advance(now);
   s.bypass = on;
-  if (!on) s.kernels_dirty = true;  // nobody was asked about those that came meanwhile
+  if (!on) s.kernels_dirty = true;  // the policy was not asked about kernels during the bypass
   s.admission.reconsider();
   s.settle_stops();
   return s.telling.decisions();
@@ -240,7 +241,7 @@ std::span<const Decision> Scheduler::set_mode(bool mps, double switch_us, TimeNs
   for (const ClientId id : s.roster.ids()) {
     Client& c = *s.roster.find(id);
     c.standing.allowance_sent = false;
-    c.bound.added_us_max = 0;  // the bound is another
+    c.bound.added_us_max = 0;  // the bound is computed otherwise now
     c.bound.last = {};
   }
   s.admission.reconsider();

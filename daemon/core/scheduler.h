@@ -1,13 +1,13 @@
 // The scheduler core of one device: a deterministic state machine, events in, decisions out.
 //
-// It knows no clock, thread, socket, Lua or CUDA. Three things drive it: the libuv server, the
-// virtual-time simulator, and tests. It has no failing calls: an event that makes no sense is
-// counted in Stats::rejected and changes nothing.
+// It knows no clock, thread, socket, Lua or CUDA. The libuv server, the virtual-time simulator and
+// tests drive it. It has no failing calls: an event that makes no sense is counted in
+// Stats::rejected and changes nothing.
 //
 // Life of a waiting launch: kAsked -> policy.enqueue -> a policy's queue, or the built-in's ->
 // after each event, dispatch until IDLE -> kGrant -> in flight -> kCompleted -> policy.stopping.
-// The built-in default decides wherever a hook is absent, returns nil or fails, and serves what a
-// policy did not place. Nothing waits beyond the starvation bound, whatever a policy says.
+// The built-in default decides if a hook is absent, returns nil or fails, and serves launches that
+// a policy did not place. No launch waits beyond the starvation bound, whatever a policy says.
 #pragma once
 
 #include <algorithm>
@@ -30,27 +30,27 @@
 
 namespace heddle::core {
 
-// What it costs to let another client in; measured on an H200.
+// The cost of letting another client in; measured on an H200.
 constexpr double switch_us_of(bool mps) { return mps ? 10 : 70; }
 
 struct Config {
   uint8_t device = 0;
   SmCount sm_total{132};
   bool mps = false;
-  double tick_us = 1'000;  // between two ticks of a policy
+  double tick_us = 1'000;  // between two ticks of a policy (Policy::tick)
   double switch_us = switch_us_of(false);
   double idle_us = 2'000;            // silence after which a client is idle ...
   double idle_us_max = 50'000;       // ... or its predicted gap, if that is longer, up to this
-  bool alone = false;                // nobody else is attached to any GPU, nor was within a second
+  bool alone = false;                // at most one client on all GPUs, for a second or longer
   double default_kernel_us = 100;    // estimate for a kernel that was never measured
-  double starvation_us = 1'000'000;  // longest wait in an ask
+  double starvation_us = 1'000'000;  // the longest wait of a launch
   uint32_t dispatch_max = 32;        // decisions per event
   uint32_t fault_max = 8;            // faults of a policy within fault_span_us before quarantine
   double fault_span_us = 10e6;
   bool launch_priorities = true;  // Q0..Q4 get launch priority -5..-1 under MPS
   uint32_t measure_runs = 100;    // of the measurement stage: FIKIT's T, 10 to 1000 (section 3.2)
-  double measure_us = 1'000'000;  // and that these take at least: some synchronize every 0.1 ms
-  double stops_per_s = 100;       // of what runs, at most (stops.h)
+  double measure_us = 1'000'000;  // and their total at least: some programs' runs take 0.1 ms
+  double stops_per_s = 100;       // the most stops that are ordered (stops.h)
 
   bool operator==(const Config&) const = default;
 };
@@ -62,23 +62,24 @@ struct Stats {
   uint64_t asked = 0;
   uint64_t granted = 0;
   uint64_t on_set = 0;      // granted on fewer SMs than their client has
-  uint64_t off_set = 0;     // granted on all of them, though the policy named a size
+  uint64_t off_set = 0;     // granted on all of them although the policy named a size
   uint64_t starved = 0;     // granted by the starvation bound
   uint64_t by_builtin = 0;  // grants that the built-in decided
   uint64_t policy_faults = 0;
-  uint64_t stops = 0;          // of what ran,
-  uint64_t stops_bounded = 0;  // and that were put off, since there were too many,
-  uint64_t stops_starved = 0;  // and that ended by the starvation bound
-  // Of all clients: gaps that ended while something was in the way, and whose bound was exceeded.
+  uint64_t stops = 0;          // stops of running kernels (stops.h),
+  uint64_t stops_bounded = 0;  // those put off by stops_per_s,
+  uint64_t stops_starved = 0;  // and those that the starvation bound ended
+  // Of all clients: gaps that ended while less important work was in flight, and those whose bound
+  // was exceeded.
   uint64_t gaps_filled = 0, bound_violations = 0;
 };
 
-// A launch that outlasted the bound of somebody's gap.
+// A launch that outlasted the bound of a client's gap.
 struct Violation {
-  ClientId by = 0;  // whose; 0: there was none
+  ClientId by = 0;  // the launch's client; 0: there was none
   uint32_t kernel = kUnknownKernel;
   double lasted_us = 0, bound_us = 0;        // from the end of the gap
-  double before_us = 0;                      // let go so long before that
+  double before_us = 0;                      // from its grant to the end of the gap
   double predicted_us = 0, measured_us = 0;  // 0: not measured
 
   double over_us() const { return lasted_us - bound_us; }
@@ -90,34 +91,35 @@ struct ClientStatus {
   uint64_t launches = 0;
   uint64_t granted = 0;
   double outstanding_us = 0;
-  // GPU time so far, predicted or measured. Of what was on the GPU at the same time each client has
-  // a part, so that together they never have more than the time that passed.
+  // GPU time so far, predicted or measured. Clients with work at the same time share it, so that
+  // together they never have more than the time that passed.
   double gpu_us = 0;
-  GotParts got{};  // of it, of late
+  GotParts got{};  // parts of the GPU's time recently
   uint32_t kernels = 0;
-  uint32_t runs = 0;      // measured, of Config::measure_runs
+  uint32_t runs = 0;      // measured so far, of Config::measure_runs
   bool profiled = false;  // measured enough, or known from a profile
-  // The bound (bounds.h): the most that what less important clients have in flight adds, or has
-  // added under this policy, to one of its gaps, kUnlimitedUs if nothing limits them; how many of
-  // its gaps ended while something was in flight, how many of those were exceeded, and the launch
-  // that did by most, with its kernel's name while its client is there.
+  // The bound (bounds.h). added_us_max: the most that less important work in flight adds to a gap,
+  // or has added under this policy; kUnlimitedUs: nothing limits it. Then the number of gaps that
+  // ended with such work in flight, and how many bounds were exceeded. And the worst launch, with
+  // its kernel's name while its client is attached.
   double added_us_max = 0;
   uint64_t gaps_filled = 0, gaps_exceeded = 0;
   Violation worst;
   std::string worst_kernel;
-  Waits waits;  // of what was granted
+  Waits waits;  // of granted launches
   PromiseStatus promise, promise_p99;
   Ceiling::Statuses ceilings;
 
-  // It waits, and got less of the GPU than its rule requests, over ten seconds and over one: who
-  // comes back had nothing before. It got more than its limit. Two points are noise.
+  // short_of_request: it waits, and got less of the GPU than its rule requests over the last second
+  // and over ten. (A client that has just come back had nothing over ten.) over_limit: it got more
+  // than its limit. Two percent points are noise.
   bool short_of_request() const {
     return view.active && view.queued > 0 && std::max(got[0], got[1]) < view.request - 0.02;
   }
   bool over_limit() const { return view.limit > 0 && got[1] > view.limit + 0.02; }
 };
 
-// What was measured of a task by one client, exclusive samples alone.
+// Measurements of a task's kernel by one client, exclusive samples only.
 struct KernelProfile {
   ipc::KernelFacts facts;
   Summary duration, gap_launching, gap_synchronized;
@@ -130,15 +132,15 @@ struct TaskProfile {
   std::vector<KernelProfile> kernels;
 };
 
-// What is predicted of a client and one of its kernels, for those who judge predictions.
+// Predictions about a client and one of its kernels, for tools that judge predictions.
 struct Outlook {
-  bool busy = false;      // work is on the device, or must be taken to be
-  TimeNs queue_end = 0;   // when the last of what it launched is predicted to be done
+  bool busy = false;      // its work is, or may be, on the device
+  TimeNs queue_end = 0;   // predicted end of its last launch
   TimeNs idle_since = 0;  // if it is not busy: when its gap began
   bool gap_synchronized = false;
   bool gap_known = false;
-  double gap_us = 0;            // promised length of that gap, 0 if not known
-  bool duration_timed = false;  // the kernel's was; else it is inferred, or a guess
+  double gap_us = 0;            // predicted length of that gap; 0: unknown
+  bool duration_timed = false;  // the kernel was timed; else its duration is inferred, or a guess
   double duration_us = 0;
 };
 
@@ -149,47 +151,46 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Gets what our own mistakes break; without it they abort.
+  // Called for failed checks (check.h); without it they abort.
   void set_on_broken(OnBroken on_broken);
 
   // Handles one event, then dispatches. The decisions stay valid until the next call.
   std::span<const Decision> step(const Event& event);
 
-  // Takes over what the policy keeps, and calls init. False: `next` will not, or faulted. Either
-  // way nothing changes before adopt_policy, so that other devices may refuse.
+  // Has `next` take over the present policy's state, and calls its init. False: it cannot take that
+  // over, or faulted. Nothing else changes before adopt_policy, so that other devices may refuse.
   bool start_policy(Policy& next, TimeNs now);
-  // Swaps the policy between two decisions: waiting launches move, what is in flight ends under
-  // whoever granted it. `next` was started last; nullptr: the built-in default. It must outlive its
-  // use.
+  // Replaces the policy between two decisions: waiting launches move to `next`, which was started
+  // last; nullptr: the built-in default. Launches in flight go on. `next` must outlive its use.
   std::span<const Decision> adopt_policy(Policy* next, TimeNs now);
-  // Both; `ok` is false, and the running policy stays, if `next` does not start.
+  // Does both. `ok` false: `next` did not start, and the present policy stays.
   std::span<const Decision> set_policy(Policy* next, TimeNs now, bool& ok);
 
-  // Asks `candidate` beside the policy from now on, which changes no decision; until end_shadow,
-  // the candidate's first fault, or the policy's end. Both must outlive its use. False: it
-  // faulted at once.
+  // Asks `candidate` beside the policy from now on, without changing any decision: until
+  // end_shadow, the candidate's first fault, or the policy's end. Both must outlive this. False:
+  // the candidate faulted at once.
   bool begin_shadow(Policy& candidate, const ShadowLimits& limits, TimeNs now);
   std::optional<ShadowReport> shadow() const;  // nullopt: there is none
-  bool shadow_is_over() const;                 // and waits for end_shadow
+  bool shadow_is_over() const;                 // it ended, and waits for end_shadow
   std::optional<ShadowReport> end_shadow(const std::string& why);
 
   // Bypass grants every ask and leases every client without asking any policy.
   std::span<const Decision> set_bypass(bool on, TimeNs now);
 
-  // How the GPU is shared is not what the configuration said, or is so no more: clients joined an
-  // MPS server, or the last that had not is gone.
+  // The way of sharing the GPU changed: clients joined an MPS server, or the last client without
+  // one is gone.
   std::span<const Decision> set_mode(bool mps, double switch_us, TimeNs now);
-  // The GPU has another number of SMs than who spoke first said.
+  // Corrects the GPU's number of SMs.
   void set_sm_total(SmCount sm_total);
-  // There is one client in all at most, and has been for a while, or is so no more (allowances.h).
+  // Whether there has been at most one client on all GPUs for a while (Config::alone).
   std::span<const Decision> set_alone(bool alone, TimeNs now);
 
-  // The constants of this GPU for predicting interference; an H100's until then.
+  // The constants of this GPU for predicting interference; an H100's until this is called.
   void set_device_model(const DeviceModel& model);
-  // What a kernel of the task uses of the GPU's channels, as somebody measured it.
+  // The measured use of the GPU's channels by a kernel of the task.
   void set_use(uint32_t uid, uint64_t task, uint64_t kernel_id, const Use& use);
 
-  // No kTick is wanted before; one then may find nothing but a later time. INT64_MAX: none wanted.
+  // When the next kTick is due; there may be nothing to do then. INT64_MAX: none is wanted.
   TimeNs next_deadline() const;
 
   // True once the policy faulted fault_max times within fault_span_us and was dropped for the
@@ -198,13 +199,13 @@ class Scheduler {
 
   const Stats& stats() const;
   const Config& config() const;
-  // What is known of clients, the policy before, and the device: for whoever asks, at any time.
+  // Reads the state of clients, the last dropped policy, and the device, at any time.
   class View;
   View view() const;
-  // The kernels of the client's task that are measured to the end, if there are more of them than
-  // when it was last called; else none. To be asked before the client's kDetached.
+  // The completely measured kernels of the client's task, if there are more of them than at the
+  // last call; else none. Called before the client's kDetached.
   TaskProfile take_profile(ClientId id);
-  // A policy, or a candidate, must hear of each launch.
+  // Whether a policy, or a candidate, must hear of each launch.
   bool hears_launches() const;
   size_t waiting() const;
   bool bypassed() const;
@@ -216,32 +217,32 @@ class Scheduler {
 
 class Scheduler::View {
  public:
-  // `now`: of what is told of late; 0: the last event.
+  // `now`: the present time, for `got`; 0: that of the last event.
   std::vector<ClientStatus> clients(TimeNs now = 0) const;
-  // What the measurement stage has of the client's task so far; no kernels if there is no client.
+  // The measurements of the client's task so far; no kernels if there is no such client.
   TaskProfile profile(ClientId id) const;
-  // It has work, or had some not long ago.
+  // Whether the client has work, or had some not long ago.
   bool active(ClientId id) const;
-  // Some of the client's launches do not run where its rule says: they must be met at each
-  // launch.
+  // Whether some of the client's launches have an SM set or priority by policy, so that each launch
+  // needs a record.
   bool sized(ClientId id) const;
-  // Whoever kept the device from a launch until the starvation bound let it go.
+  // What kept the device from a launch until the starvation bound let that go.
   const Stall& last_stall() const;
   const StallCounts& stalls() const;
-  // Of the runs that can be compared (runs.h) of clients above somebody who is active. Without what
-  // lay before them.
+  // Comparable runs (runs.h) of clients while a less important one was active. Without the pauses
+  // before them.
   RunTimes runs_above() const;
   // The measurement stage of the client's task is over.
   bool measured(ClientId id) const;
-  // What is predicted of the client and its kernel at `now`, of which no event was told yet.
-  // Changes nothing; all zero if there is no client.
+  // Predictions about the client and its kernel at `now`, before the next event. Changes nothing;
+  // all zero if there is no such client.
   Outlook outlook(ClientId id, TimeNs now, uint32_t kernel) const;
   // Why the client's launches wait, and why the last ones waited.
   Explanation explain(ClientId id) const;
-  // Some of the client's kernels are scheduled, but nothing is learned of them: its user has no
-  // place left for more (estimator.h).
+  // Whether nothing is learned of some of the client's kernels, because its user has no place left
+  // in the table (estimator.h). They are scheduled all the same.
   bool full(ClientId id) const;
-  // Of the last policy that was dropped for its faults.
+  // About the last policy that was dropped for its faults.
   const LastWords& last_words() const;
 
  private:

@@ -1,4 +1,4 @@
-// What the Scheduler keeps: its owners, in the order in which they need each other.
+// The Scheduler's state: its parts, in the order in which they need each other.
 #pragma once
 
 #include <algorithm>
@@ -52,13 +52,13 @@ struct Scheduler::State final : Situation {
 
  public:
   Members members{scene(), gpu_time, seat, admission, stops_};
-  std::unique_ptr<Shadow> shadow;  // a candidate beside the policy; then it has the seat
+  std::unique_ptr<Shadow> shadow;  // if there is a candidate; then it stands in for the policy
 
   void on_kernel(Client&, const KernelBody&);
   void advance(TimeNs to);  // time passes
   void note_busy();
   void on_stops(Client& c, const StopBody& body) { stops_.told(c, body); }
-  void settle_stops() {  // without a policy what is long stands for whoever is more important
+  void settle_stops() {  // the built-in stops long kernels for more important clients
     stops_.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
   }
   TimeNs deadline() const {

@@ -89,7 +89,7 @@ void Seat::stopped(const Client& c, const Work& work, float measured_us) {
   if (!hears(&Policy::hears_stopping)) return;
   LaunchView view;
   Sight::fill(c, work.kernel, work.kind, view);
-  // What was to be on an SM set and was not tells nothing of that set.
+  // A launch that did not run on its SM set tells nothing about that set.
   const Kernel* const k = c.kernel(work.kernel);
   const bool off_set = work.strayed && k != nullptr && k->size.get() != 0;
   view.run_us = off_set ? 0 : measured_us;

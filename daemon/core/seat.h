@@ -1,7 +1,7 @@
-// The policy's seat: the policy in force, its hooks, and what becomes of one that fails.
+// The policy's seat: the policy in force, its hooks, and how a failing one is dropped.
 //
-// Whoever calls a hook need not know whether there is a policy, nor whether it failed: the answer
-// then is the built-in's. Verdicts on allowances are kept with the client (Standing::choice).
+// A caller of a hook need not know whether there is a policy, or whether it failed: then the result
+// means the built-in. Verdicts on allowances are kept with the client (Standing::choice).
 #pragma once
 
 #include <deque>
@@ -12,14 +12,14 @@
 
 namespace heddle::core {
 
-// What the live policy sees, and its orders, which are done at once.
+// What the live policy sees, and its orders, which are carried out at once.
 class Orders final : public Sight {
  public:
   using Sight::Sight;
 
   Queues& queues() { return queues_; }
   const Queues& queues() const { return queues_; }
-  // What its hooks saw of the device since the last call.
+  // The values that its hooks read of the device since the last call.
   Saw take_saw() { return std::exchange(saw_, {}); }
 
   bool queue_insert(QueueId, LaunchId, double key) override;
@@ -41,7 +41,7 @@ class Seat {
         orders_(scene) {}
 
   Policy* policy() const { return policy_; }  // nullptr: the built-in
-  // Another one with every change of the policy.
+  // A number that changes with the policy.
   uint32_t number() const { return number_; }
   bool hears(bool (Policy::*what)() const) const {
     return policy_ != nullptr && (policy_->*what)();
@@ -50,11 +50,12 @@ class Seat {
   Orders& orders() { return orders_; }
   const Orders& orders() const { return orders_; }
 
-  // What stands before the policy and asks it, or that no more.
+  // Puts a Shadow before the policy, or the policy back in its place.
   void put(Policy* policy) { policy_ = policy; }
-  // `live` is to be succeeded. False: `next` will not, or faulted.
+  // Starts `next`, the successor of `live`. False: it cannot take over that one's state, or
+  // faulted.
   bool start(Policy& next, Policy* live);
-  // The one that was started last, or nullptr. Nothing is left of the one before.
+  // Adopts the policy that was started last, or nullptr. Nothing is left of the one before.
   void adopt(Policy* next);
   bool take_quarantined() { return std::exchange(quarantined_, false); }
   const LastWords& last_words() const { return last_words_; }
@@ -86,11 +87,11 @@ class Seat {
   Orders orders_;
   Policy* policy_ = nullptr;
   uint32_t number_ = 1;
-  Queues started_queues_;  // of a policy that only started
+  Queues started_queues_;  // of a policy that was started, and not yet adopted
   std::deque<TimeNs> faults_;
   bool quarantined_ = false;
   LastWords last_words_;
-  TimeNs tick_at_ = 0;  // the next tick is not before
+  TimeNs tick_at_ = 0;  // when the next tick is due
 };
 
 }  // namespace heddle::core

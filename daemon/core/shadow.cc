@@ -36,7 +36,7 @@ HookResult Shadow::client_exit(Gpu& gpu, ClientId id) {
   return result;
 }
 
-// Only if the live policy hears of updates; else the client leaves and comes back.
+// Called only if the live policy has this hook; else the client leaves and comes back for both.
 AllowanceVerdict Shadow::client_update(Gpu& gpu, ClientId id) {
   const AllowanceVerdict verdict = live_->client_update(gpu, id);
   if (trial_.hears(&Policy::hears_updates)) {
@@ -62,7 +62,7 @@ EnqueueVerdict Shadow::enqueue(Gpu& gpu, LaunchId id) {
   if (live_ != nullptr) verdict = live_->enqueue(gpu, id);
   trial_.asked(id);
   if (verdict.result == HookResult::kDecided && verdict.run)
-    trial_.decide();  // no dispatch is first
+    trial_.decide();  // the launch runs at once, without a dispatch
   return verdict;
 }
 

@@ -1,11 +1,11 @@
-// A candidate beside the policy that decides: it is asked on the same events, what it says is kept
-// and compared, and nothing of it is done.
+// Shadow: a candidate policy beside the live one. It is asked on the same events. Its answers are
+// recorded and compared, and none is carried out.
 //
-// It lives in the live policy's world. What waits and what runs there is the live policy's doing;
-// its queues, its allowances and what it let go are its own. A launch that it lets go leaves its
-// queues and counts as in flight for its predicted time; the launch itself goes on waiting until
-// the live policy lets it go, and then both are compared. One that it still holds by then has
-// waited for at least as long under it.
+// The candidate lives in the live policy's world: the live policy determines which launches wait
+// and run. The candidate has queues, allowances and granted launches of its own. A launch that it
+// grants leaves its queues and counts as in flight for its predicted time. The launch itself goes
+// on waiting until the live policy grants it, and then both times are compared. If the candidate
+// still holds it by then, it would have waited for at least as long under the candidate.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,20 @@
 
 namespace heddle::core {
 
-// What a candidate may cost. Beyond it, it is not asked, and what waits meanwhile is not compared.
+// The time that a candidate may cost. Beyond that it is not asked, and launches that wait meanwhile
+// are not compared.
 struct ShadowLimits {
-  TimeNs (*clock)() = nullptr;  // of the host; nullptr: its time is not taken, nor limited
-  double share = 0.05;          // of the time that passes,
-  TimeNs burst_ns = 5'000'000;  // and so much more at once
+  TimeNs (*clock)() = nullptr;  // of the host; nullptr: its time is not limited
+  double share = 0.05;          // of the time that passes
+  TimeNs burst_ns = 5'000'000;  // the most that is saved up
 };
 
-// Launches of a client that asked and were let go.
+// Granted launches of a client that had asked.
 struct ShadowCounts {
-  uint64_t alike = 0;   // by both at the same event
-  uint64_t sooner = 0;  // the candidate would have run it before
+  uint64_t alike = 0;   // both granted it in the same step
+  uint64_t sooner = 0;  // the candidate granted it before
   uint64_t later = 0;   // the candidate would still have held it
-  uint64_t unseen = 0;  // not compared: the candidate was not asked, for its cost or for a bypass
+  uint64_t unseen = 0;  // not compared: the candidate was not asked, for its cost or in a bypass
   Waits live, candidate;
 };
 
@@ -44,11 +45,11 @@ struct ShadowOfClient {
 
 struct ShadowReport {
   TimeNs since = 0, now = 0;
-  // Why it ended, "" while it goes on. Its own fault is with the candidate.
+  // Why it ended; "" while it goes on. The text of a fault is with the candidate itself.
   std::string ended;
   bool faulted = false;
-  uint64_t calls = 0, skipped = 0;      // of hooks; for their cost
-  double spent_us = 0, longest_us = 0;  // of calls
+  uint64_t calls = 0, skipped = 0;      // hooks called, and skipped for their cost
+  double spent_us = 0, longest_us = 0;  // time of all calls, and of the longest
   std::vector<ShadowOfClient> clients;
 };
 

@@ -1,5 +1,5 @@
-// What stands where the live policy stood while a candidate is beside it (shadow.h): the scheduler
-// asks it as it asks any policy, it asks both, and answers what the live one said.
+// The stand-in for the live policy while there is a candidate (shadow.h). The scheduler asks it
+// like any policy. It asks both, and returns the live policy's answer.
 #pragma once
 
 #include <string>

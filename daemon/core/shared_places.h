@@ -1,6 +1,7 @@
-// A table that users share: each has its own keys, and a share of the places. What somebody holds
-// stays where it is, so that clients keep pointers; what nobody holds is forgotten, the longest
-// unheld first, when its user, or a user with fewer, needs the place.
+// A table that users share: each user has keys of its own, and a share of the places. A held value
+// does not move, so that clients can keep pointers. An unheld value is dropped when a place is
+// needed: the one that has been unheld for longest, of the user itself if it has used up its share,
+// otherwise of the user with the most unheld values.
 #pragma once
 
 #include <algorithm>
@@ -16,8 +17,8 @@ class SharedPlaces {
  public:
   SharedPlaces(size_t places, size_t of_user) : places_(places), of_user_(of_user) {}
 
-  // The user's value of that key, made if there is none. nullptr: the user holds all that it may,
-  // or all users together hold all that there is. Each hold() wants a release().
+  // The user's value of that key, made if there is none. nullptr: the user holds its whole share,
+  // or all users together hold all places. Each hold() needs a release().
   Value* hold(uint32_t user, uint64_t key) {
     Entry* entry = find(user, key);
     if (entry != nullptr && entry->holders++ == 0) entry->user->unheld.erase(entry->place);
@@ -27,7 +28,7 @@ class SharedPlaces {
     Entry& entry = static_cast<Entry&>(value);
     if (--entry.holders == 0) put_last(entry);
   }
-  // The same as hold(), for the moment: valid until the next call.
+  // The same without holding the value: valid until the next call.
   Value* peek(uint32_t user, uint64_t key) {
     Entry* entry = find(user, key);
     if (entry == nullptr || entry->holders > 0) return entry;
@@ -41,13 +42,13 @@ class SharedPlaces {
   struct Entry;
   struct User {
     std::unordered_map<uint64_t, Entry> entries;
-    std::list<Entry*> unheld;  // the longest first
+    std::list<Entry*> unheld;  // the longest unheld first
   };
   struct Entry : Value {
     User* user = nullptr;
     uint64_t key = 0;
     uint32_t holders = 0;
-    typename std::list<Entry*>::iterator place;  // in `unheld`, while nobody holds it
+    typename std::list<Entry*>::iterator place;  // in `unheld`, while there are no holders
   };
 
   void put_last(Entry& entry) {

@@ -5,7 +5,7 @@
 namespace heddle::core {
 
 void Sight::fill(const Client& c, uint32_t kernel, LaunchKind kind, LaunchView& v) {
-  v = {};  // of a kernel that nobody announced nothing is known; the view may be another launch's
+  v = {};  // the view may hold another launch; an unannounced kernel fills in little
   v.client = c.id;
   v.kind = kind;
   v.priority = c.rule.priority;
@@ -78,13 +78,13 @@ GpuView Sight::gpu() const {
   SmSet taken;
   const int highest = roster_.highest_active();
   for (const Client* c : roster_.active()) {
-    // What stands for nobody goes on now, and is not to be joined.
+    // A client that is stopped while no client above is busy goes on now: its work counts.
     const bool stands = c->work.stands && roster_.busy(c->rule.priority, now_.clock);
     if (c->rule.priority > highest && !stands) {
       v.inflight_us += c->remaining_us(now_.clock);
       v.on_sets_us += bounds_.on_sets_us(*c);
     }
-    // What the groups hold is what their client says.
+    // The client itself tells how many SMs its groups have, so limit what is subtracted.
     v.sm_free -= std::min(v.sm_free, c->place.groups.sms_of(c->work.outstanding.sm_set() - taken));
     taken |= c->work.outstanding.sm_set();
   }

@@ -1,5 +1,5 @@
-// What a policy may read of the core, put together from those who own it. Its queues are here, its
-// orders are not: the live policy's are done (seat.h), a candidate's are kept apart
+// Sight: what a policy can read of the core, collected from its parts, and the policy's queues. The
+// orders are elsewhere: the live policy's are carried out (seat.h), a candidate's are kept apart
 // (candidate.h).
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace heddle::core {
 
-// The owners that it looks at.
+// The parts of the core that a policy can see.
 struct Scene {
   Situation& now;
   Roster& roster;
@@ -67,12 +67,12 @@ class Sight : public Gpu {
   LaunchId queue_best_fit(QueueId, double us) const override;
   size_t queue_len(QueueId queue) const override { return queues_.size(queue); }
 
-  // A launch of the client's kernel, as hooks see one that does not wait.
+  // Fills in a launch of the client's kernel that does not wait.
   static void fill(const Client& client, uint32_t kernel, LaunchKind kind, LaunchView& view);
 
  protected:
   ~Sight() = default;
-  // Its client has nothing on SM sets in flight, which it would follow.
+  // False if the launch's client has work on SM sets in flight, behind which it would run.
   bool follows_none_on_sets(LaunchId id) const {
     return heads_[heads_.slot_of(id)].client->work.outstanding.sm_set().empty();
   }
@@ -81,10 +81,10 @@ class Sight : public Gpu {
   const Roster& roster_;
   Heads& heads_;
   Queues queues_;
-  mutable Saw saw_;  // since whoever asks the policy cleared it
+  mutable Saw saw_;  // values that hooks read since take_saw()
 
  private:
-  // Not so what its pause keeps back (pauses.h).
+  // False for a launch that is early (pauses.h).
   bool may_begin(LaunchId id) const { return !heads_[heads_.slot_of(id)].early; }
 
   Promises& promises_;

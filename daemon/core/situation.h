@@ -1,4 +1,4 @@
-// What every owner of the core may look at: the clock, the configuration, and what is counted.
+// The state that all parts of the core share: the clock, the configuration, and the counters.
 #pragma once
 
 #include "daemon/core/scheduler.h"
@@ -8,15 +8,15 @@ namespace heddle::core {
 struct Situation {
   explicit Situation(const Config& c) : config(c) {}
 
-  Config config;  // its mode changes, by set_mode, and whether there is one client alone
+  Config config;  // set_mode(), set_alone() and set_sm_total() change some of it
   Stats stats;
   TimeNs clock = 0;
   OnBroken on_broken = abort_on_broken;
   bool stepping = false;  // within step()
   size_t stoppable = 0;   // clients whose kernels can be stopped (stops.h)
   bool bypass = false;    // every ask is granted, and no policy is asked
-  // What is to be done before the step ends, as whoever changed something says: allowances may be
-  // others, something may be let go, and the policy is to be asked about kernels anew.
+  // To be done before the step ends: refresh allowances, dispatch, ask the policy about kernels
+  // anew.
   bool allowances_dirty = false, dispatch_wanted = false, kernels_dirty = false;
 };
 

@@ -4,7 +4,8 @@
 
 namespace heddle::core {
 
-// The policy holds everybody on an idle device; pauses to compare runs are the core's own wish.
+// The policy holds all launches on an idle device. While the core wants runs alone to compare, the
+// policy is not to blame.
 void Stalls::idle(bool by_policy) {
   const auto at_work = [](const Client* c) { return c->at_work; };
   const bool idle = by_policy &&

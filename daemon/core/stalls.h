@@ -1,4 +1,4 @@
-// Who keeps the device from a launch that waited for the starvation bound.
+// Stalls: what kept the device from a launch until the starvation bound let it go.
 #pragma once
 
 #include "daemon/core/explain.h"
@@ -12,7 +12,7 @@ class Stalls {
  public:
   Stalls(const Situation& now, const Roster& roster) : now_(now), roster_(roster) {}
 
-  // Nothing was let go, and it is the policy that holds all that waits.
+  // A dispatch ended. `by_policy`: launches wait, and the policy holds them all.
   void idle(bool by_policy);
   void starved(const Head& ask);
 
@@ -22,7 +22,7 @@ class Stalls {
  private:
   const Situation& now_;
   const Roster& roster_;
-  TimeNs idle_since_ = -1;  // the policy says IDLE and nobody has work; -1: not so
+  TimeNs idle_since_ = -1;  // since when the policy says IDLE and no client has work; -1: not so
   Stall last_;
   StallCounts counts_;
 };

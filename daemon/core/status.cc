@@ -1,4 +1,4 @@
-// What the scheduler says of its clients, to whoever asks.
+// Scheduler::View: the state of clients for status commands.
 #include <algorithm>
 
 #include "daemon/core/scheduler_state.h"

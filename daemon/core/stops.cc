@@ -5,27 +5,27 @@
 namespace heddle::core {
 namespace {
 
-// What is stopped outlasts the stop by so much, and has lasted so many times as long unless it was
-// predicted.
+// Work is stopped if it is predicted to last kClearly times as long as a stop takes, or has already
+// lasted kLastedTimes as long.
 constexpr double kClearly = 1.25, kLastedTimes = 2;
-// A µs of whoever is above counts as so many of whoever is below: a pause must be worth going on
-// and stopping again.
+// A µs lost above counts as much as 4 below: a pause must be worth going on and stopping again.
 constexpr double kAboveCounts = 4;
-// Of the driver's call: until what runs stands, or goes on (H200: 340 of 626 µs).
+// The part of the driver's call after which the kernels stand, or go on (H200: 340 of 626 µs).
 constexpr double kOfCall = 0.55;
-// Each call moves the estimate so much towards the median: a thread that waits for a core makes one
-// call in some take a hundred times as long.
+// Each call moves the estimate by this factor, so that it follows the median, not the mean: a
+// thread that waits for a processor makes some calls take a hundred times as long.
 constexpr double kLearned = 1.05;
-// Who stood until the starvation bound goes on for such a part of it.
+// After a stop as long as the starvation bound, the client goes on for this part of the bound.
 constexpr double kFreePart = 0.1;
-// Of equals that stand one goes on in a pause, for each is a call of the driver's before those
-// above have the GPU again; the others in one that has lasted so long.
+// In a pause one of several stopped equals goes on. Each has to be stopped again, by a driver call
+// of its own, before the clients above get the GPU back. The others go on in a pause of this
+// length.
 constexpr double kAllGoOnUs = 50'000;
-// A shim that carried out nothing for so long cannot: its process is suspended, or may not run. A
-// quota of processor time has it wait for a tenth of a second.
+// A shim that has carried out no order for this long cannot: its process is suspended, or gets no
+// processor. A quota of processor time makes it wait for a tenth of a second.
 constexpr TimeNs kDeafNs = 250'000'000;
-// Who alone has work below those at the top gives the GPU back sooner where it is not stopped yet.
-// More than one with short slices hold each other up.
+// The time slice of a client that alone has work below the top: with it the client gives the GPU
+// back sooner until it is stopped. Two clients with short slices would hold each other up.
 constexpr uint32_t kShortSliceUs = 100;
 
 }  // namespace
@@ -81,7 +81,7 @@ void Stops::settle(Client& c, StopWhen when) {
   if (next != c.stop.order) order(c, next);
   if (!c.work.stands || !is_deaf(c)) return;
   go_on(c);
-  look_at(now_.clock);  // others may have waited for that
+  look_at(now_.clock);  // other clients may have waited for this one
 }
 
 bool Stops::is_deaf(const Client& c) {
@@ -134,7 +134,7 @@ bool Stops::may_go_on(Client& c) {
   return false;
 }
 
-// An equal has work that runs, or has stood for longer.
+// Whether another client of the same priority has work that is not stopped, or was stopped earlier.
 bool Stops::turn_of_another(const Client& c) const {
   const auto ids = roster_.ids();
   return std::any_of(ids.begin(), ids.end(), [&](ClientId id) {
@@ -150,7 +150,7 @@ uint32_t Stops::slice_us(const Client& c, StopWhen when) {
   if (c.standing.slice_us != 0) return c.standing.slice_us;
   if (when == StopWhen::kNever || now_.clock < c.stop.free_until) return 0;
   if (c.rule.priority == roster_.highest_attached()) return 0;
-  // Each change is a call.
+  // Keep the slice while it does not matter: each change is a driver call.
   if (c.work.outstanding.empty() || c.work.stands) return c.stop.order.slice_us;
   const auto others = roster_.below(roster_.highest_attached());
   const bool alone = std::none_of(others.begin(), others.end(), [&](const Client* other) {
@@ -181,7 +181,7 @@ void Stops::order(Client& c, ipc::StopOrder next) {
     ++now_.stats.stops;
     c.work.stand();
     c.run.stopped = true;
-    c.rhythm.last_kernel = kUnknownKernel;  // the gap behind it is none of its own
+    c.rhythm.last_kernel = kUnknownKernel;  // the gap behind a stop is not the client's own
     c.rhythm.context.forget();
     progress_.unsettle(c);
   }

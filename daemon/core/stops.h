@@ -1,18 +1,18 @@
-// Stops: whose kernels stand in their middle, and how long each client has the GPU at a time, where
-// it is time-sliced.
+// Stops: which clients' running kernels are stopped, and the time slice of each client, on a
+// time-sliced GPU.
 //
-// A gate closes at once and stops what comes next; what runs already is stopped here. That takes
-// some 0.3 ms, and going on as much, so: a client is stopped when what it has under way is
-// predicted to last clearly longer, or has; it goes on when the pause of those above is predicted
-// to be worth it, or has lasted so long, and of equals one after the other. Gates close before,
-// in the same step; what waits behind a client that stands is let go once its shim said that it
-// goes on.
+// A gate closes at once and holds the next launches; running kernels are stopped here. Stopping
+// takes about 0.3 ms, and going on as long. So a client is stopped if its running work is predicted
+// to last clearly longer, or already has. It goes on if the pause of the clients above is predicted
+// to be worth that, or has lasted long enough; equals go on one after the other. Gates close in the
+// same step, before the stop. Launches that wait behind a stopped client are let go once its shim
+// says that it goes on.
 //
-// The driver carries these calls out one at a time for all GPUs of the host, so that there are so
-// many a second at most. What is learned of a client leaves out what was stopped.
+// The driver carries out these calls one at a time for all GPUs of the host, so their number a
+// second is limited (Config::stops_per_s). Durations of stopped work are not learned.
 //
-// A process that is suspended carries out nothing, and its kernels may stand. For others it counts
-// as one that goes on, so that nobody waits for it, and it is not stopped until it answers.
+// A suspended process carries out no order, and its kernels may stay stopped. For the other clients
+// it counts as going on, so that none waits for it. It is not stopped again until it answers.
 #pragma once
 
 #include <algorithm>
@@ -27,10 +27,10 @@ class Stops {
         Progress& progress)
       : now_(now), roster_(roster), busy_time_(busy_time), telling_(telling), progress_(progress) {}
 
-  // What its shim says.
+  // A report of the client's shim.
   void told(Client& client, const StopBody& body);
   void forget(const Client& client);
-  // Orders what is due. Behind all else of a step.
+  // Gives the orders that are due. Comes last in a step.
   void settle(StopWhen builtin);
   TimeNs deadline() const { return look_at_; }
 
@@ -52,9 +52,9 @@ class Stops {
   Telling& telling_;
   Progress& progress_;
   TimeNs look_at_ = kNever;
-  double stop_us_ = 340, go_us_ = 355;  // as measured on an H200, then learned
-  double stops_left_ = 0;               // that may be ordered now
-  TimeNs stops_at_ = 0;                 // as of then
+  double stop_us_ = 340, go_us_ = 355;  // measured on an H200, then learned
+  double stops_left_ = 0;               // stops that may be ordered, at stops_at_
+  TimeNs stops_at_ = 0;
 };
 
 }  // namespace heddle::core

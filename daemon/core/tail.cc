@@ -3,7 +3,7 @@
 namespace heddle::core {
 namespace {
 
-// What a run says for two slow ones in a hundred, and against one: a slow one, any other.
+// The log-likelihood ratio of a slow run, and of any other: 2 % slow runs against 1 %.
 constexpr double kSlowSays = 0.6931;     // ln (2 % / 1 %)
 constexpr double kOtherSays = -0.01015;  // ln (98 % / 99 %)
 constexpr double kBroken = 4.605;        // ln 100: so many times more likely

@@ -3,8 +3,8 @@
 namespace heddle::core {
 namespace {
 
-constexpr int kInARow = 8;           // launches that the candidate lets go at one event
-constexpr size_t kCountedMax = 256;  // clients that are counted apart
+constexpr int kInARow = 8;           // launches that the candidate may let go in one step
+constexpr size_t kCountedMax = 256;  // clients with counts of their own
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// A candidate is tried: asked within what it may cost, and compared with what is done. Whatever it
-// says stays in its own world (candidate.h).
+// The trial of a candidate (shadow.h): asks it within its cost limits, and compares its answers
+// with the real grants. Its answers affect only its own world (candidate.h).
 #pragma once
 
 #include <algorithm>
@@ -23,19 +23,21 @@ class Trial {
   ShadowReport report() const;
 
   bool hears(bool (Policy::*what)() const) const { return !over() && (candidate_.*what)(); }
-  // The candidate's hook, timed; what it returned. Nothing once it is over, or if it `may_skip` and
-  // has had its time.
+  // Calls a hook of the candidate, takes its time, and returns its verdict. Does nothing once the
+  // trial is over, or if the hook `may_skip` and the candidate has used up its time.
   template <class Verdict, class Hook>
   Verdict ask(bool may_skip, Hook&& hook);
   void allowance(AllowanceVerdict (Policy::*hook)(Gpu&, ClientId), ClientId id);
   void meet(ClientId id);
   void leave(ClientId id);
-  // The launch asks, in the candidate's world as well; unless it would not have had to there.
+  // A launch asks. In the candidate's world it goes at once if the candidate allows its client
+  // more.
   void asked(LaunchId id);
-  // As the scheduler would: again until the candidate holds what is left.
+  // Dispatches as the scheduler would, until the candidate holds the rest.
   void decide();
 
-  // `forced`: whatever the policy said, as it would be under the candidate.
+  // A launch was granted. `forced`: whatever the policy said, so the candidate could not have held
+  // it.
   void granted(uint32_t slot, Decider decider, bool forced);
   void forget(uint32_t slot) { world_.forget(slot); }
 

@@ -1,5 +1,5 @@
-// How long launches waited for their grants: a histogram in powers of two, for percentiles and for
-// whoever adds up or subtracts histograms. Counting is an increment.
+// How long launches waited for their grants: a histogram in powers of two, for percentiles.
+// Histograms can be added and subtracted, and counting is an increment.
 #pragma once
 
 #include <array>
@@ -11,11 +11,11 @@ namespace heddle::core {
 
 class Waits {
  public:
-  // Up to 1 µs, 2, 4 ... 2^20 µs, which is a second, and what is longer.
+  // Up to 1 µs, 2, 4 ... 2^20 µs (about a second), and longer.
   static constexpr size_t kBuckets = 22;
   using Counts = std::array<uint64_t, kBuckets>;
 
-  // Of all buckets but the last, which has no bound.
+  // The upper bound of any bucket but the last, which has none.
   static constexpr double bound_us(size_t bucket) {
     return static_cast<double>(uint64_t{1} << bucket);
   }
@@ -38,8 +38,8 @@ class Waits {
   double sum_us_ = 0;
 };
 
-// The wait that `share` of them stay below, as if those of a bucket were spread evenly over it; 0
-// if nobody waited. Beyond the last bound it is that bound.
+// The wait that the part `share` of launches stay below, interpolated within a bucket; 0: there
+// were none. Beyond the last bound it is that bound.
 inline double quantile_us(const Waits::Counts& counts, double share) {
   uint64_t total = 0;
   for (const uint64_t count : counts) total += count;

@@ -5,30 +5,30 @@
 namespace heddle::core {
 namespace {
 
-// A launch takes no longer than from when it was seen to when it was seen to be done, whatever its
-// client measured.
+// A measured duration cannot be longer than from the launch's record to its completion, whatever
+// the client reports.
 float believed_us(const Work& work, TimeNs at, float us) {
   return std::min(us, static_cast<float>(to_us(std::max<TimeNs>(0, at - work.posted_at))));
 }
 
 }  // namespace
 
-// It never ran; what came before it may still run.
+// The driver refused the launch, so it never ran. Work before it may still run.
 void Witness::failed(Client& c, const DoneBody& b) {
   now_.dispatch_wanted = true;
   Work work;
   if (!c.work.outstanding.drop(b.stream, b.stream_seq, work)) return;
-  // Where more was predicted than is believed, what is left is so still.
+  // busy_until is capped at kClaimedNs: only below that does the launch's time come off.
   if (to_ns(c.work.outstanding.predicted_us()) < kClaimedNs) {
     c.work.busy_until -= to_ns(work.predicted_us);
   }
   seat_.stopped(c, work, 0);
 }
 
-// Work that was taken for done is, and it is known when.
+// Evidence for a launch that the core had counted as done when its predicted end passed (Undated).
 void Witness::dated(Client& c, const Work& late, const Event& e) {
   const float us = believed_us(late, e.at, e.done.duration_us);
-  bounds_.work_done(c, late, e.at, us, e.at);  // what came before it may have ended now
+  bounds_.work_done(c, late, e.at, us, e.at);  // the work before it may have ended only now
   c.work.done_at = e.at;
   if (us <= 0) return;
   learning_.timed(c, late, static_cast<double>(us));
@@ -64,14 +64,14 @@ void Witness::completed(Client& c, const Event& e) {
   }
   if (b.evidence == Evidence::kSynchronized) synchronized(c, e.at);
   if (!any && b.evidence != Evidence::kSynchronized) return;
-  // What is left starts now at the earliest.
+  // The remaining work starts now at the earliest.
   c.work.set_busy_until(e.at + to_ns(c.work.outstanding.predicted_us()), e.at);
   now_.dispatch_wanted = true;
   if (c.rhythm.gap_open && c.work.outstanding.empty())
     c.rhythm.gap_start = std::min(c.rhythm.gap_start, e.at);
 }
 
-// What it did until then it had. Of the rest nothing is known that could be learned.
+// The graph is charged for the time that it ran. Its duration is unknown, so nothing is learned.
 void Witness::recalled(Client& c, const Event& e) {
   const LaunchBody& b = e.launch;
   Work work;
@@ -93,7 +93,7 @@ void Witness::recalled(Client& c, const Event& e) {
 
 void Witness::unobserved(Client& c, const Event& e) {
   count_untold(c, e.untold.launches);
-  c.rhythm.gap_open = c.run.going = false;  // an open gap is not over
+  c.rhythm.gap_open = c.run.going = false;  // the length of an open gap stays unknown
   c.rhythm.last_kernel = kUnknownKernel;
   progress_.touch(c, e.at);
   c.work.unseen_until = kNever;

@@ -1,5 +1,5 @@
-// What is heard of work on the device: that it is done, that a thread waits for it, and of launches
-// that nobody told of: of a client alone at work, and of rows (ipc/sparse.h).
+// Evidence about work on the device: that it is done, or was stopped at a gate; and reports of
+// launches without records, while one client is alone at work or in rows (ipc/sparse.h).
 #pragma once
 
 #include "daemon/core/allowances.h"
@@ -20,14 +20,14 @@ class Witness {
         progress_(progress) {}
 
   void completed(Client& client, const Event& event);
-  // A graph stands at a gate inside.
+  // A running graph stopped at a gate inside.
   void recalled(Client& client, const Event& event);
-  // It stays at work until it is told again. What it has on the device then nobody knows, and it is
-  // taken for busy until it synchronizes, or for as long as a client may be silent.
+  // An unobserved client counts as busy until it is observed again. Its work on the device is
+  // unknown then: it counts as busy until it synchronizes, or for Config::idle_us.
   void unobserved(Client& client, const Event& event);
   void observed(Client& client, const Event& event);
-  // The device was done with each before the next came, or soon after. What is open is no gap,
-  // then: launches went on in it.
+  // Launches in a row, without records: the device was done with each before the next came, or soon
+  // after. So an open gap was none: launches went on in it.
   void row(Client& client, const Event& event);
 
  private:

@@ -10,7 +10,7 @@
 namespace heddle::core {
 namespace {
 
-// nullptr: it is not known.
+// The kernel's duration in that context; `typical_us` if it is unknown. `k` may be nullptr.
 double us_of(const Kernel* k, Context before, double typical_us) {
   return k != nullptr && k->stats->duration.known() ? k->stats->duration.us(before) : typical_us;
 }
@@ -40,9 +40,9 @@ TimeNs OnDevice::stuck_ns() const {
   return std::clamp(kStuckTimes * ns, kStuckNs, kClaimedNs);
 }
 
-// The oldest may be over as well, and nobody said so. So the way is free while it lasts 1, 2, 4, 8
-// and so on times as long as is too long: ever more rarely. A program gains nothing by a lie: it
-// can open its gates itself.
+// The oldest launch may also be over without evidence. So this is true only when it is 1, 2, 4, 8
+// and so on times stuck_ns() old: ever more rarely. A program gains nothing by delaying evidence:
+// it can open its gates itself.
 bool OnDevice::stuck_behind(uint16_t stream, TimeNs now) {
   const Work* const work = outstanding.oldest();
   if (work == nullptr || (work->stream == stream && outstanding.used_streams() == 1)) return false;
@@ -59,7 +59,7 @@ void OnDevice::stand() {
 
 void OnDevice::go_on(TimeNs stood, TimeNs now) {
   stands = false;
-  outstanding.all_stopped(to_us(stood));  // what came meanwhile, too
+  outstanding.all_stopped(to_us(stood));  // also launches that came meanwhile
   untimed.clear();
   undated = {};
   set_busy_until(busy_until + stood, now);
@@ -112,8 +112,8 @@ SmSet Client::set_of(uint32_t index) const {
   return place.set_of(k->size);
 }
 
-// By its curve if it was measured; else its blocks come in more waves there, each as long as
-// before, and a graph takes as long as anywhere.
+// By the kernel's measured curve. Without one: by the number of waves of its blocks, each as long
+// as before; a graph takes as long as on all SMs.
 double Client::stretch(const Kernel& k, double whole_us, SmSet set) const {
   if (set.empty()) return 1;
   const double us = us_on_groups(k.stats->metrics, whole_us, place.groups, set.count());

@@ -1,4 +1,4 @@
-// One client on one device: parts that change together, each with its verbs.
+// One client on one device, as parts that change together.
 #pragma once
 
 #include <string>
@@ -18,12 +18,12 @@
 
 namespace heddle::core {
 
-// What the administrator's rules give it.
+// The client's terms by the rules.
 struct Rule {
   int priority = kPriorityLowest;
   bool fail_closed = false;
-  bool gates = false;    // AttachedBody's
-  bool ungated = false;  // its gates stand open for good, whatever is said
+  bool gates = false;    // AttachedBody::gates
+  bool ungated = false;  // its gates stand open for good, whatever a policy decides
   double share = 1, slo_ms = 0;
   Compute compute;
 };
@@ -36,42 +36,42 @@ struct Who {
 
 inline constexpr uint32_t kNoHead = 0xffffffff;
 
-// Its oldest unit that is held.
+// The client's oldest held unit.
 struct HeldHead {
-  uint32_t slot = kNoHead;  // where it waits
-  bool withheld = false;    // by its ceiling
+  uint32_t slot = kNoHead;  // in Heads
+  bool withheld = false;    // by the client's ceiling
   TimeNs since = 0;
-  double turn_us = 0;  // when its next turn begins (Heads::take_turn)
+  double turn_us = 0;  // when the client's next turn begins (Heads::take_turn)
 
   bool any() const { return slot != kNoHead; }
 };
 
-// What was promised to it, and what it does to others' promises.
+// Promises to the client, and its load on others' promises.
 struct Promised {
-  RecentMix mix;    // while anybody was promised anything
-  Account account;  // of what it was promised itself, in the mean
-  Tail tail;        // likewise, but for one run in a hundred
+  RecentMix mix;    // kept only while any client has a promise
+  Account account;  // of the client's own promise, of the mean
+  Tail tail;        // likewise, of the 99th percentile
 };
 
-// For whoever asks: how long what was granted had waited, and why the last ones did.
+// For status commands: counts, and how long and why launches waited.
 struct Told {
   uint64_t launches = 0, granted = 0;
-  double work_us = 0;  // of those launches, as each takes alone, as far as that is known
+  double work_us = 0;  // of those launches: predicted time of each alone
   Waits waits;
   PastWaits past_waits;
 };
 
-// Where its launches may run.
+// Where the client's launches may run.
 struct Place {
   SmGroups groups{};
-  SmSet sm_set{};        // by rule, empty: all
-  SmFamily family;       // its SM sets, as long as it is attached
+  SmSet sm_set{};        // by rule; empty: all
+  SmFamily family;       // its SM sets, constant while it is attached,
   ipc::SmRing ring;      // and where they lie
-  bool claimed = false;  // by its own word
+  bool claimed = false;  // the client claims to have made these under an earlier daemon
   SmSet cut_set{};       // Places::standing_set
   bool sized = false;    // some kernel has a size, or a priority, of its own
 
-  // The set of that many groups, the ring's first, within what the client is cut to.
+  // The ring's first set of that many groups, within cut_set.
   SmSet set_of(GroupCount size) const {
     return ipc::ring_groups(size, ring, 0, cut_set.or_if_empty(sm_set), groups.count);
   }
@@ -79,12 +79,12 @@ struct Place {
 };
 
 struct Client {
-  // What each event looks at in every active client.
+  // Fields that each event may read in every active client:
   ClientId id = 0;
-  // Time alone changes nothing before then (Progress::settle); 0: it is not known when it does.
+  // Until then the passing of time changes nothing (Progress::settle); 0: unknown.
   TimeNs settled_until = 0;
   bool active = false;
-  bool at_work = false;  // it was busy as it was last settled
+  bool at_work = false;  // it was busy when it was last settled
   Rule rule;
   OnDevice work;
   Rhythm rhythm;
@@ -103,42 +103,43 @@ struct Client {
   Place place;
 
   const Kernel* kernel(uint32_t index) const { return known.kernel(index); }
-  // Where the launch runs; empty: on all that the client has.
+  // The SM set on which the launch runs; empty: on all SMs that the client has.
   SmSet set_of(const Work& launch) const {
     return launch.strayed ? place.groups.all() : launch.sm_set;
   }
   double predict_us(uint32_t kernel) const { return known.predict_us(kernel, rhythm.context); }
-  // It waits to launch, and its ceiling is not what it waits for.
+  // It has a waiting launch that its ceiling does not withhold.
   bool wants() const { return head.any() && !head.withheld; }
-  // Refused, and not free to launch for all that: nothing but a change of policy lets it go.
+  // The policy refused a fail-closed client: only a change of policy lets its launches go.
   bool held_back() const { return standing.choice.refused && rule.fail_closed; }
 
-  // The set of a launch that does not ask: of its kernel's size, within what the client is cut to.
+  // The set of a launch without a ticket: by its kernel's size, within cut_set.
   SmSet set_of(uint32_t kernel) const;
   // How many times longer the kernel takes in a set than the `whole_us` on all that the client has.
   double stretch(const Kernel& kernel, double whole_us, SmSet set) const;
-  // How long the launch takes in its set.
+  // Fills in how long the launch takes in its set.
   void predict(Work& work) const;
-  // What its launches carry.
+  // The priority of its launches.
   int8_t launch_priority(const Config& config) const;
-  // The SMs of what it has in flight, or else of what it launched last.
+  // The SMs of its work in flight, or else of its last launch.
   SmSet runs_on() const;
 
-  // True while work is, or must be taken to be, on the device.
+  // True while it has, or may have, work on the device.
   bool busy(TimeNs now) const { return now < busy_deadline(); }
-  // Its held launches wait on the GPU, as far as it was told.
+  // Its held launches wait on the GPU, by the allowance that it was sent.
   bool holds_on_device() const { return rule.gates && !standing.kernels_ask; }
-  // Of what goes freely, and not by gates, little is marked.
+  // Whether the predicted end of its work is believed. Launches that go freely, without gates, have
+  // few markers, so there is little other evidence.
   bool is_believed() const {
     return standing.leased() || (!standing.gated() && !holds_on_device());
   }
   TimeNs busy_deadline() const { return work.busy_deadline(is_believed()); }
   double remaining_us(TimeNs now) const { return work.remaining_us(now, is_believed()); }
-  // Predicted length of the present gap: 0 while busy or unknown.
+  // Predicted length of the present gap; 0: it is busy, or that is unknown.
   double gap_length_us(TimeNs now) const;
-  // What is left of it; or until its ceiling lets it launch.
+  // The rest of that gap; or the time until its ceiling lets it launch, if that is longer.
   double gap_left_us(TimeNs now) const;
-  // How long it may be silent before it counts as idle.
+  // The silence after which it counts as idle.
   double patience_us(double idle_us, double idle_us_max) const;
   const GapEstimate* gap_estimate() const {
     const Kernel* k = kernel(rhythm.last_kernel);

@@ -1,5 +1,5 @@
-// What a client has on the device, and how that is known: launches, evidence, and until when it is
-// to be taken for busy.
+// A client's work on the device, and how the core knows of it: launches, evidence, and until when
+// the client counts as busy.
 #pragma once
 
 #include <algorithm>
@@ -12,30 +12,29 @@ namespace heddle::core {
 
 inline constexpr TimeNs kNever = std::numeric_limits<TimeNs>::max();
 
-// Granted work ends by evidence, because a filler that outlasts its prediction must not be taken
-// for done. When its client is off the GPU and cannot report, it is given this much longer.
+// Granted work ends by evidence: a launch in a gap that outlasts its prediction must not count as
+// done. If no evidence comes, it counts as done this long after its predicted end.
 inline constexpr TimeNs kEvidencePatienceNs = 20'000'000;
-// The same for a thread in a synchronizing call, which may have died there.
+// The same while a thread is in a synchronizing call. That thread may have died there.
 inline constexpr TimeNs kWaitPatienceNs = 1'000'000'000;
-// A kernel that runs for so many times its prediction, and for so long, may wait for a launch of
-// its client that stands at a gate. Time slices are 2 ms, so that it had one.
+// A kernel that runs for kStuckTimes its prediction, and for kStuckNs, may wait for a launch of its
+// client that stands at a gate. Time slices are 2 ms, so the kernel had one by then.
 inline constexpr TimeNs kStuckTimes = 8;
 inline constexpr TimeNs kStuckNs = 3'000'000;
-// A row of launches that are not told goes on for this long at most (ipc/sparse.h), the last one's
-// kernel included.
+// A row of launches without records lasts at most this long (ipc/sparse.h), with the last kernel.
 inline constexpr TimeNs kRowNs = 2'000'000;
 
-// Predicted work counts for so long at most after its client was last seen to launch, or to be done
-// with something: whoever claims more than it launches holds nobody up for longer.
+// Predicted work counts for at most this long after its client last launched or completed work. So
+// a client that claims more work than it launches delays no other client for longer.
 inline constexpr TimeNs kClaimedNs = 2'000'000'000;
 
-// A launch of a kernel that was not timed yet, and what it was taken for.
+// A launch of a kernel that was not timed yet, with its prediction.
 struct UntimedLaunch {
   uint32_t kernel = kUnknownKernel;
   double predicted_us = 0;
 };
 
-// A graph that stands at a gate inside: how much of it is done, and since when it wants to go.
+// A graph that stopped at a gate inside: how long it ran, and since when it has wanted to go.
 struct Recalled {
   uint16_t stream = 0;
   uint64_t seq = 0;
@@ -43,7 +42,7 @@ struct Recalled {
   TimeNs since = 0;
 };
 
-// The oldest launch, and since when it is known to be so while another stands at a gate.
+// The oldest launch, and since when it has been that while another stands at a gate.
 struct Oldest {
   uint64_t seq = 0;
   uint16_t stream = 0;
@@ -53,65 +52,64 @@ struct Oldest {
 struct OnDevice {
   Outstanding outstanding;
   Undated undated;
-  // When all that is outstanding is predicted to be done, as if it ran one after the other.
+  // When all outstanding work is predicted to be done, one launch after the other.
   TimeNs busy_until = 0;
-  // A thread is inside a synchronizing call since then: work is outstanding whatever was predicted,
-  // until the call returns. 0: none.
+  // When a thread entered a synchronizing call: work counts as outstanding until the call returns,
+  // whatever was predicted. 0: none.
   TimeNs waiting_since = 0;
-  // For infer_durations: when the queue was predicted to end as that call began, and the launches
-  // since it was last predicted to be empty, Outstanding::kWorkMax of them at most.
+  // For infer_durations: the predicted end of the queue when that call began, and the untimed
+  // launches since the queue was last predicted to be empty, Outstanding::kWorkMax at most.
   TimeNs predicted_end = 0;
   std::vector<UntimedLaunch> untimed;
-  // Until then what nobody told of may be on the device; kNever while its launches are not told.
+  // Until then launches without records may be on the device; kNever: the client is unobserved.
   TimeNs unseen_until = 0;
-  // Until then a thread may be launching without telling, each launch after a gap that is too
-  // short.
+  // Until then a thread may be launching in a row, without records.
   TimeNs row_until = 0;
-  TimeNs done_at = 0;  // when work of it was last seen to be done
-  // Since then a rank of a collective was launched, or the like: it ends when its peers have come,
-  // who may be those that this client would hold up.
+  TimeNs done_at = 0;  // when its work was last seen to be done
+  // A rank of a collective, or another exempt launch, is on the device. It ends when its peers
+  // come, and those may be clients that this one would hold up.
   bool awaits_others = false;
-  double longest_us = 0, longest_hold_us = 0;  // that it ever launched, as predicted
-  std::vector<Recalled> recalled;              // one of a stream at most
-  bool stands = false;                         // in its middle (core/stops.h)
-  bool at_gate = false;                        // what comes next stands at a closed gate
+  double longest_us = 0, longest_hold_us = 0;  // the longest predictions of all its launches
+  std::vector<Recalled> recalled;              // one a stream at most
+  bool stands = false;                         // its running kernels are stopped (core/stops.h)
+  bool at_gate = false;                        // its next launch stands at a closed gate
   Oldest oldest;
 
   bool unobserved() const { return unseen_until == kNever; }
-  // When it is no longer to be taken for busy if nothing is heard; kNever when only evidence can
-  // tell. The predicted end is believed of who goes freely, for little of that is marked.
+  // When the client stops counting as busy if nothing is heard; kNever: only evidence can tell.
+  // `believed`: its predicted end is taken as it is (Client::is_believed).
   TimeNs busy_deadline(bool believed) const {
     if (unobserved() || stands) return kNever;
     if (awaits_others) return busy_until;
-    // Who stands there waits for the gate.
+    // A thread of such a client waits for the gate, so waiting_since tells nothing.
     if (at_gate) {
       return outstanding.empty() ? unseen_until
                                  : std::max(unseen_until, busy_until + patience_ns_at_gate());
     }
     if (waiting_since != 0) return std::max(busy_until, waiting_since) + kWaitPatienceNs;
     if (outstanding.empty()) return unseen_until;
-    // Who was stopped in its middle may have had a part of the GPU only.
+    // A client that was stopped may have had only a part of the GPU before.
     const bool stood = outstanding.oldest()->stopped;
     const TimeNs patience = stood ? kWaitPatienceNs : kEvidencePatienceNs;
     return std::max(unseen_until, believed ? busy_until : busy_until + patience);
   }
-  // That it is predicted to be so, as far as that is believed of a client that was seen at `seen`.
+  // Sets the predicted end, capped by kClaimedNs after the client's last sign of life at `seen`.
   void set_busy_until(TimeNs at, TimeNs seen) { busy_until = std::min(at, seen + kClaimedNs); }
-  // The oldest launch may wait for one of the stream that stands at a gate: that goes for now. To
-  // be asked each millisecond.
+  // Whether the oldest launch may be waiting for one of that stream which stands at a gate: then
+  // the latter must go. Asked each millisecond.
   bool stuck_behind(uint16_t stream, TimeNs now);
-  TimeNs stuck_ns() const;  // so long after it is the oldest; there is one
+  TimeNs stuck_ns() const;  // how long a launch is the oldest before that; needs an oldest one
   TimeNs patience_ns_at_gate() const {
     return std::clamp(2 * stuck_ns(), kEvidencePatienceNs, kWaitPatienceNs);
   }
-  // Predicted time still to run.
+  // Predicted time of the work that is left.
   double remaining_us(TimeNs now, bool believed) const;
-  // Its channels go off; they are on again after so long.
+  // The client is stopped, and goes on after `stood`.
   void stand();
   void go_on(TimeNs stood, TimeNs now);
-  // A launch goes to the device, predicted to run behind all that is there.
+  // A launch goes to the device, and is predicted to run behind all work there.
   void follow(const Work& work);
-  // What is known of launch `seq` of the stream, which goes, or goes on; nothing if it is new.
+  // Takes what is known of launch `seq` of the stream, if that is a graph that was stopped inside.
   Recalled take_recalled(uint16_t stream, uint64_t seq);
 };
 

@@ -78,8 +78,8 @@ bool Outstanding::add(const Work& work, Work& dropped) {
   return made_room;
 }
 
-// The node is the head of its stream unless another is named before it: streams complete in order,
-// and the oldest of all is the oldest of its stream.
+// `before_in_stream`: the node before this one in its stream; kNone: it is the head, as the oldest
+// node of all always is.
 Work Outstanding::remove(uint32_t n, uint32_t before_in_stream) {
   Node& node = nodes_[n];
   Stream& s = streams_[node.work.stream];
@@ -147,8 +147,9 @@ void Undated::forget(uint16_t stream) {
   }
 }
 
-// The paper's lines: 2 to 9 choose where, 12 to 21 how much of it. Its mask leaves out the units
-// beyond the limit one by one; a set that was made beforehand is left for a smaller one.
+// In the paper's Algorithm 1, lines 2 to 9 choose where, and lines 12 to 21 how much. Its mask
+// drops the units beyond the limit one by one. Sets are made beforehand here, so a smaller one is
+// taken.
 SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
                     GroupCount wanted, SmSet within, GroupCount count) {
   Candidate best;

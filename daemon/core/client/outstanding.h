@@ -12,20 +12,21 @@
 
 namespace heddle::core {
 
-// Where work goes on the ring of groups: pure functions.
+// Placement on the ring of groups: pure functions.
 //
-// KRISP (section 4.3) counts for each compute unit the kernels that it has, and gives a kernel the
-// least loaded units. Here a unit is a group of SMs. A process has only the sets that it made as it
-// started: runs of neighbours on the ring. On an H100 neighbours are of different GPCs
-// (bench/results/groups.json), so that of KRISP's distributions over shader engines there is one:
-// "distributed".
-// Kernels in flight on a set, by group: Algorithm 1's CU_Kernel_Counters.
+// KRISP (section 4.3) counts the kernels on each compute unit, and gives a kernel the least loaded
+// units. Here a unit is a group of SMs. A process has only the sets that it made when it started:
+// runs of neighbouring groups on the ring. On an H100 neighbours belong to different GPCs
+// (bench/results/groups.json), so only one of KRISP's distributions over shader engines exists
+// here: "distributed".
+
+// Kernels in flight by group: Algorithm 1's CU_Kernel_Counters.
 using GroupLoad = std::array<uint32_t, kSmGroups>;
 
-// KRISP's Algorithm 1 for the sets of a family: of its size `wanted`, the position on the ring
-// whose groups have the fewest kernels. If more than `family.overlap` of its groups have any, the
-// same of the next smaller size; of the smallest size in any case: never none. `within` (empty:
-// all `count` groups): what the client is kept to.
+// KRISP's Algorithm 1 for the sets of a family. Of the sets of size `wanted`: the one whose groups
+// have the fewest kernels. If more than `family.overlap` of its groups have kernels, the same for
+// the next smaller size. The smallest size is taken in any case, so the result is never empty.
+// `within`: the groups that the client is kept to; empty: all `count`.
 SmSet resource_mask(const GroupLoad& load, const SmFamily& family, ipc::SmRing ring,
                     GroupCount wanted, SmSet within, GroupCount count);
 
@@ -44,58 +45,59 @@ struct Work {
   TimeNs posted_at = 0;
   double predicted_us = 0;
   double waited_us = 0;
-  double hold_us = 0;    // of predicted_us: one wave of its blocks, or all of a graph
+  double hold_us = 0;    // of predicted_us: one wave of its blocks, or a whole graph
   double stop_us = 0;    // of predicted_us: until it can be stopped at a gate inside, or all
-  double ran_us = 0;     // before that, until it was stopped
-  Context before;        // what its client had launched
-  SmSet sm_set{};        // that the policy wants it on, empty: all that its client has
-  bool strayed = false;  // it is on all SMs of the device, whatever it was to be on
+  double ran_us = 0;     // a graph's time before it was stopped inside
+  Context before;        // of the launches before it
+  SmSet sm_set{};        // its SM set; empty: all SMs that its client has
+  bool strayed = false;  // it runs on all SMs of the device, whatever its set
   uint32_t kernel = kUnknownKernel;
   uint16_t stream = 0;
   LaunchKind kind = LaunchKind::kKernel;
   bool granted = false;
-  bool gated = false;       // stood at a gate: it was called before `posted_at`
-  bool stopped = false;     // in its middle (core/stops.h),
-  double stood_us = 0;      // and stood for so long
-  TimeNs wanted_since = 0;  // of one with gates inside: asked for, first of all
+  bool gated = false;       // stood at a gate: the program launched it before `posted_at`
+  bool stopped = false;     // its kernels were stopped (core/stops.h),
+  double stood_us = 0;      // for this long
+  TimeNs wanted_since = 0;  // when it first asked; a graph with gates inside may ask again
 
-  bool resumed() const { return ran_us > 0 || stopped; }  // how long it takes tells nothing
+  bool resumed() const { return ran_us > 0 || stopped; }  // its measured time says little
 };
 
-// Work of one client in posting order, completed per stream. Bounded: the oldest work is taken for
-// done when a client that never synchronizes fills it.
+// Work of one client in posting order, completed per stream. It is bounded: if a client that never
+// synchronizes fills it, the oldest work counts as done.
 class Outstanding {
  public:
   static constexpr uint32_t kWorkMax = 4096;  // the driver itself queues about 1 024 launches
 
   bool empty() const { return head_ == kNone; }
-  uint32_t used_streams() const { return used_streams_; }  // that ever had work
-  // Streams with work, and whether this one has any.
+  uint32_t used_streams() const { return used_streams_; }  // streams that ever had work
+  // The number of streams with work, and whether this one has any.
   uint32_t busy_streams() const { return busy_streams_; }
   bool is_busy(uint16_t stream) const {
     return stream < streams_.size() && streams_[stream].head != kNone;
   }
-  // Some of it was posted at or before `at`.
+  // Whether some work was posted at or before `at`.
   bool any_from(TimeNs at) const { return head_ != kNone && nodes_[head_].work.posted_at <= at; }
   const Work* oldest() const { return empty() ? nullptr : &nodes_[head_].work; }
   double predicted_us() const { return predicted_us_; }
-  // Of that, of launches on SM sets; the groups of these sets, and how many launches are on each.
+  // The part of that by launches on SM sets; the groups of these sets; and the launches on each.
   double on_sets_us() const { return on_sets_us_; }
   SmSet sm_set() const { return sm_set_; }
   const GroupLoad& load() const { return load_; }
   bool any_on_all() const { return launches_ > on_sets_; }
-  double longest_hold_us() const;  // of those on all SMs
+  double longest_hold_us() const;  // of launches on all SMs
   double until_stopped_us() const;
-  // Work::stopped. The oldest of each stream stood for so much longer: the others had not begun.
+  // Marks all as stopped. The oldest of each stream stood for that much longer: the others had not
+  // begun.
   void all_stopped(double stood_us);
 
-  // Adds; returns true and the oldest in `dropped` if it had to make room.
+  // Adds work; true: it had to make room, and the oldest work is in `dropped`.
   bool add(const Work& work, Work& dropped);
   // Removes the oldest of `stream` that is at most `seq`; false when there is none.
   bool take(uint16_t stream, uint64_t seq, Work& out);
   // Removes launch `seq` of `stream` alone; false if it is not there.
   bool drop(uint16_t stream, uint64_t seq, Work& out);
-  // Removes the oldest of all that was posted at or before `until`, or stood at a gate then.
+  // Removes the oldest work, if it was posted at or before `until`, or stood at a gate.
   bool take_oldest(TimeNs until, Work& out);
   bool any_covered(TimeNs until) const {
     return head_ != kNone && covers(until, nodes_[head_].work);
@@ -116,7 +118,7 @@ class Outstanding {
     return work.gated || work.posted_at <= until;
   }
   Work remove(uint32_t node, uint32_t before_in_stream = kNone);
-  // Launch `seq` of `stream`, and the one before it in that; kNone: it is not there, or the first.
+  // Finds launch `seq` of `stream`, and the one `before` it in the stream; kNone: there is none.
   uint32_t find(uint16_t stream, uint64_t seq, uint32_t& before) const;
   void leave_set(const Work& work);
 
@@ -132,16 +134,16 @@ class Outstanding {
   uint32_t busy_streams_ = 0, used_streams_ = 0;
 };
 
-// Launches that were taken for done because their predicted end had passed: without them most of
-// what is measured of a launch-bound client would be lost, for it comes later, but within some
-// dozens of launches. One is remembered in each place.
+// Launches that were counted as done because their predicted end had passed, kept for their late
+// evidence. The measured times of a launch-bound client come later than that, but within some
+// dozens of launches: most would be lost otherwise. A direct-mapped table by sequence number.
 class Undated {
  public:
   void add(const Work& work) { at(work.seq) = work; }
-  // Launch `seq` of `stream`, nullptr if it is not known any more.
+  // Launch `seq` of `stream`; nullptr: it is not kept any more.
   const Work* find(uint16_t stream, uint64_t seq);
   void forget(const Work& work) { at(work.seq) = {}; }
-  void forget(uint16_t stream);  // its numbers may begin again
+  void forget(uint16_t stream);  // another stream may take its number
 
  private:
   static constexpr size_t kPlaces = 64;

@@ -1,4 +1,4 @@
-// How a client may launch: its allowance, and what a grant opened beside that.
+// How a client may launch: its allowance, and what its last grant opened.
 #pragma once
 
 #include <algorithm>
@@ -10,16 +10,16 @@
 
 namespace heddle::core {
 
-// What a policy chose for a client; what it did not choose is the built-in's.
+// A policy's choice of a client's allowance; if there is none, the built-in chooses.
 struct AllowanceChoice {
   bool refused = false;
-  bool chosen = false;  // it is the policy's, not the built-in's
+  bool chosen = false;  // the policy chose `allowed`
   Allowance allowed = Allowance::kGated;
-  Allowance lent = Allowance::kGated;  // until then
+  Allowance lent = Allowance::kGated;  // until lent_until
   TimeNs lent_until = 0;
 
-  // False: it stands as it was. A refusal does until its policy says otherwise: an absent hook or a
-  // mistake does not.
+  // Takes over a verdict. False: nothing changed. A refusal stays until the policy decides
+  // otherwise; an absent or failing hook does not end it.
   bool take(const AllowanceVerdict& verdict) {
     const bool decided = verdict.result == HookResult::kDecided;
     if (refused && !decided) return false;
@@ -28,7 +28,7 @@ struct AllowanceChoice {
     allowed = verdict.allowed;
     return true;
   }
-  // By a hook of any kind, at `now`; lent if `for_ns` is not 0.
+  // Gpu::set_allowance, at `now`: for good if `for_ns` is 0, else lent for that long.
   void set(Allowance to, TimeNs for_ns, TimeNs now) {
     if (for_ns > 0) {
       lent = to;
@@ -44,21 +44,21 @@ struct AllowanceChoice {
   }
 };
 
-// What the last grant of a client that is gated lets go on behind its unit (Openings).
+// What the last grant of a gated client opened behind its unit (Openings).
 struct Opening {
-  uint32_t unit = 0;   // its ticket
-  bool gates = false;  // they stand open: it is gated no more
-  double open_us = 0;  // predicted, of what went without a grant since a unit asked
-  // A graph with gates inside was let go. It is stopped for somebody more important, but not
-  // before.
+  uint32_t unit = 0;   // the ticket of that unit
+  bool gates = false;  // the client's gates stand open: it is not gated now
+  double open_us = 0;  // predicted time of launches without a grant since a unit last asked
+  // A graph with gates inside was let go. It stops for a more important client, but not before
+  // graph_from.
   bool graph = false;
-  bool beside = false;  // it was let go beside somebody more important, for a piece
+  bool beside = false;  // it was let go beside a busy, more important client, for a piece
   TimeNs graph_from = 0;
 
   bool any() const { return gates || graph; }
 };
 
-// Its launches run on so many SMs, until then; 0: on all that it has.
+// The client's launches run on so many SMs until `until`; 0: on all that it has.
 struct KeptTo {
   SmCount sm{};
   TimeNs until = kNever;
@@ -67,17 +67,17 @@ struct KeptTo {
 };
 
 struct Standing {
-  // What the policy chose: forget_policy.
+  // The policy's choices, which forget_policy() resets:
   AllowanceChoice choice;
   int launch_priority = kBuiltinPriority;
   KeptTo kept_to;
   std::optional<StopWhen> stop_when;
-  uint32_t slice_us = 0;  // ipc::StopOrder's; 0: the driver's, of 2 ms
+  uint32_t slice_us = 0;  // ipc::StopOrder::slice_us; 0: the driver's default of 2 ms
   float slice_weight() const { return slice_us == 0 ? 1 : static_cast<float>(slice_us) / 2000; }
 
   Allowance allowed = Allowance::kGated;
   bool allowance_sent = false, refused_sent = false;
-  bool gates_soon = false, gates_inside = false, kernels_ask = false;  // Decision's
+  bool gates_soon = false, gates_inside = false, kernels_ask = false;  // as in Decision
   Opening opening;
 
   bool leased() const { return allowed == Allowance::kLeased; }
@@ -90,7 +90,7 @@ struct Standing {
     stop_when.reset();
     slice_us = 0;
   }
-  // Its next allowance is told, whatever it is: that closes the gates.
+  // Closes the opening: the client's next allowance is sent in any case, and that closes its gates.
   void end_opening() {
     opening.gates = opening.graph = false;
     allowance_sent = false;

@@ -1,4 +1,4 @@
-// Whether what runs of a client can stand in its middle, and does (ipc/stop.h).
+// Whether a client's running kernels can be stopped, and are (ipc/stop.h).
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 
 namespace heddle::core {
 
-// For whom a policy has what runs of a client stand, while somebody more important is at work.
+// Which running kernels of a client are stopped while a more important client is at work.
 enum class StopWhen : uint8_t {
   kNever,
-  kLong,    // what clearly outlasts a stop, and shares nothing with others
+  kLong,    // those that clearly outlast a stop, unless they wait for peers
   kAlways,  // all
 };
 
 struct Stop {
   ipc::StopAble able = ipc::kStopNotSaid;
-  ipc::StopOrder order;         // the last
-  TimeNs since = 0;             // it stands
-  TimeNs above_since = 0;       // somebody more important is at work; 0: nobody
-  TimeNs free_until = 0;        // it stood for too long: it is not stopped before
-  TimeNs unanswered_since = 0;  // it was ordered what its shim did not carry out yet; 0: nothing
+  ipc::StopOrder order;         // the last order
+  TimeNs since = 0;             // when it was last stopped
+  TimeNs above_since = 0;       // since when a more important client is at work; 0: none is
+  TimeNs free_until = 0;        // after too long a stop: it is not stopped again before
+  TimeNs unanswered_since = 0;  // of an order that its shim has not carried out; 0: none
   uint64_t count = 0;
-  double stood_us = 0;  // in all, up to the last time that it went on
+  double stood_us = 0;  // total time, up to the last time that it went on
 };
 
 }  // namespace heddle::core
