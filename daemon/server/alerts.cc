@@ -104,7 +104,7 @@ void Alerts::check_promises(const core::Scheduler& scheduler, bool tail, const s
   }
 }
 
-// The shim refuses, and counts.
+// The shims refuse allocations, and count the refusals in their shared memory.
 void Alerts::check_refused(core::TimeNs now) {
   if (now < refused_.next()) return;
   Untold::Counts counts;

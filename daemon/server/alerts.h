@@ -1,5 +1,5 @@
-// What the log is told now and then, not each time that it happens: stalls, promises that were
-// broken, allocations that a limit refused. Loop thread only.
+// Alerts: log lines about conditions that last or repeat, written at intervals: stalls, broken
+// promises, allocations that a limit refused. Loop thread only.
 #pragma once
 
 #include <array>
@@ -16,17 +16,18 @@
 
 namespace heddle::server {
 
-// Counts of clients, such as of broken promises, of which the log has still to tell. Told the time;
-// no clock of its own.
+// Finds the clients whose count, such as of broken promises, has grown since the last log line. The
+// caller passes the time.
 class Untold {
  public:
   using Counts = std::map<core::ClientId, uint64_t>;
   // A line for a client this often at most: a promise that cannot be kept breaks each second.
   static constexpr core::TimeNs kTellNs = 10'000'000'000;
 
-  // From when on grown() is worth its while.
+  // When to call grown() next.
   core::TimeNs next() const { return next_; }
-  // Whose count is higher than it was at the last call. Who has gone is in no `counts`.
+  // The clients whose count is higher than at the last call. `counts` has the attached clients
+  // only.
   std::vector<core::ClientId> grown(Counts counts, core::TimeNs now) {
     std::vector<core::ClientId> clients;
     for (const auto& [id, count] : counts) {
@@ -49,7 +50,7 @@ class Alerts {
     told_stall_.fill(std::numeric_limits<core::TimeNs>::min() / 2);
   }
 
-  // To be called now and then. `policy` is the name of the one that runs.
+  // Called at intervals. `policy`: the name of the policy in force.
   void check(const std::string& policy, core::TimeNs now);
 
  private:
@@ -64,10 +65,10 @@ class Alerts {
   const Devices& devices_;
   Log& log_;
   std::array<core::TimeNs, ipc::kDevices> told_stall_;
-  std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // of the mean, the tail
+  std::array<std::array<Untold, 2>, ipc::kDevices> broken_promises_;  // [0]: mean; [1]: tail
   Untold refused_, forced_;
   std::array<core::TimeNs, ipc::kDevices> told_compute_{};
-  std::array<std::set<core::ClientId>, ipc::kDevices> short_;  // of their request, at the last look
+  std::array<std::set<core::ClientId>, ipc::kDevices> short_;  // below their request last time
 };
 
 }  // namespace heddle::server

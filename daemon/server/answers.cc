@@ -1,4 +1,4 @@
-// Answers that are too long for a packet, or that go on: they come with a memory of their own.
+// Answers that are too long for a packet, or that go on for a while: each is sent as a memfd.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -23,7 +23,7 @@ void copy_text(char (&out)[N], const std::string& text) {
   out[length] = '\0';
 }
 
-// None if any is impossible.
+// No groups if any width is impossible.
 core::SmGroups groups_of(std::span<const uint16_t> widths) {
   core::SmGroups groups{};
   if (widths.size() > core::kSmGroups) return groups;
@@ -158,7 +158,7 @@ bool Client::collect(core::TimeNs now, std::vector<Claim>& claims) {
 core::TimeNs Client::date(const Claim& claim, core::TimeNs now) {
   const uint64_t at_ns = claim.fields.at_ns;
   if (!identity_.tells_clock && at_ns <= INT64_MAX / 2) {
-    // Of the clock of an older shim it is known that it is no less ahead than its records.
+    // An older shim does not tell its clock, but that is at least as far ahead as its records.
     const core::TimeNs ahead = static_cast<core::TimeNs>(at_ns) - now;
     if (ahead > kStampNs) identity_.clock_ahead = std::max(identity_.clock_ahead, ahead);
   }
@@ -202,7 +202,7 @@ bool Client::apply(const core::Decision& d) {
     intake_.granted(d.thread);
     granted_at_ = d.at;
     if (!gate_queue_->release(d.thread, d.at)) return false;
-    answer_went(&d);  // before the word: who sees that looks for its verdict
+    answer_went(&d);  // before the word: a thread that sees the word reads its verdict
     gate_queue_->let_go(d.thread);
     return any_to_wake();
   }
@@ -241,7 +241,7 @@ bool Client::apply(const core::Decision& d) {
     hint.predicted_us.store(d.predicted_us, std::memory_order_release);
     const ipc::Special special{d.measure, d.size, d.raised, d.launch_priority};
     store_changed(hint.special, ipc::pack_special(special));
-    if (special.changes()) {  // must be met at each launch
+    if (special.changes()) {  // each launch of it must take a Turn
       set_unobserved(false);
       allow_sparse(false);
     }
@@ -289,7 +289,7 @@ void Client::answer(const WaitingThreads::Went& went, const ipc::Grant& grant) {
   to_wake_ |= uint64_t{1} << went.thread;
 }
 
-// As the decision says of its own; the others went without one.
+// Answers the threads whose tickets went. The decision's own ticket gets its verdict, others none.
 void Client::answer_went(const core::Decision* d) {
   if (gate_queue_->threads.went().empty()) return;
   for (const WaitingThreads::Went& went : gate_queue_->threads.went()) {
@@ -318,8 +318,8 @@ void Client::wake() {
     const auto thread = static_cast<size_t>(std::countr_zero(to_wake_));
     if (!ipc::slot_sleeps(client_->threads[thread])) continue;
     HEDDLE_FAULT_POINT("daemon: granted, not woken");
-    // The slot's own thread: whoever lets thousands wait there has none of them woken by the
-    // daemon.
+    // One wake-up, for the slot's own thread. If a client lets thousands wait there, the daemon
+    // does not wake them.
     ipc::futex_wake(&control_->grants[thread].granted, 1);
   }
 }
@@ -372,7 +372,7 @@ uint64_t Client::launches_told() const {
 }
 
 uint64_t Client::take_untold() {
-  constexpr uint64_t kMost = 100'000'000;  // of a broken client, in half a second
+  constexpr uint64_t kMost = 100'000'000;  // no client launches as many in half a second
   const uint64_t all = client_->counters.unobserved.load(std::memory_order_relaxed);
   return std::min(kMost, all - std::exchange(untold_taken_, all));
 }
@@ -384,7 +384,7 @@ void Client::allow_sparse(bool on) {
   tell_sparse();
 }
 
-// Of a client with one device: which of several a launch is for, the launch does not look up.
+// Rows are for clients of one device only: a launch in a row does not look up its device.
 void Client::tell_sparse() {
   uint32_t word = 0;
   if (sparse_allowed_ && std::has_single_bit(working()) && leased_) {

@@ -1,4 +1,4 @@
-// What the clients wrote since they were heard last: a turn's claims, in the order of their times.
+// The claims of one turn: what clients wrote since their rings were last read, in order of time.
 // Loop thread only.
 #pragma once
 
@@ -20,9 +20,10 @@ class Batch {
 
   Batch();
 
-  // Of all clients, each its share of a turn at most. Unless `all`, or somebody else has news, the
-  // leased clients are heard every kLeasedNs only: each look makes their next record wait for its
-  // cache lines. `impossible(client)`: its memory is, and of it there is nothing.
+  // Reads all clients' rings, each up to its share of a turn. Unless `all`, or a client without a
+  // lease has news, leased clients are read only every kLeasedNs: each look makes their next record
+  // wait for its cache lines. `impossible(client)` is called if a client's memory is impossible,
+  // and its claims are dropped.
   template <class Impossible>
   void collect(const Roster& roster, core::TimeNs now, bool all, Impossible&& impossible) {
     clear();
@@ -32,7 +33,7 @@ class Batch {
     leased_read_ = now;
     read(roster, now, true, impossible);
   }
-  // Of one, behind what is there. False: its memory is impossible.
+  // Appends one client's claims. False: its memory is impossible.
   bool hear(Client& client, core::TimeNs now);
   void clear() {
     entries_.clear();
@@ -45,15 +46,15 @@ class Batch {
   Claim& claim(const Entry& entry) { return claims_[entry.claim]; }
 
  private:
-  // An eager program launches every 10 or 20 µs, and gaps of as little are of no use to anybody.
+  // An eager program launches every 10 or 20 µs, and no client can use gaps that short.
   static constexpr core::TimeNs kLeasedNs = 20'000;
 
-  // How many they are.
+  // Reads the clients that are `leased`, or those that are not. Returns how many there are.
   template <class Impossible>
   size_t read(const Roster& roster, core::TimeNs now, bool leased, Impossible&& impossible) {
     const std::vector<Client*>& clients = roster.managed();
     size_t count = 0;
-    // What clients wrote comes over from their processors all at once, not one after the other.
+    // Prefetch, so that the cache lines of all clients come over at the same time.
     for (const Client* client : clients) {
       if (client->leased() != leased) continue;
       client->prefetch();
@@ -70,7 +71,7 @@ class Batch {
 
   std::vector<Claim> claims_;
   std::vector<Entry> entries_;
-  core::TimeNs leased_read_ = 0;  // when the leased clients were heard
+  core::TimeNs leased_read_ = 0;  // when the leased clients were last read
 };
 
 }  // namespace heddle::server

@@ -21,7 +21,7 @@
 namespace heddle::server {
 namespace {
 
-// Of a socket's 107 bytes, less "/control_privileged", the longest name that MPS makes one by.
+// A socket's path has 107 bytes at most, and MPS appends up to "/control_privileged".
 constexpr size_t kPipeDirectoryMax = 88;
 constexpr off_t kFileMost = 1 << 20;
 
@@ -95,7 +95,7 @@ std::string read_policy(const toml::table& table, const std::string& file, Confi
   Section s(table, "policy", file);
   const std::string before = config.policy.name;
   s.text("name", config.policy.name);
-  if (config.policy.name != before) config.policy.params.clear();  // they were for another
+  if (config.policy.name != before) config.policy.params.clear();  // of another policy
   s.text("directory", config.policy.directory);
   s.flag("watch", config.policy.watch);
   const toml::node* params = s.find("params");
@@ -197,7 +197,7 @@ void read_memory(Section& s, Terms& terms) {
   }
 }
 
-// However little of a channel is allowed, a launch waits for Ceiling::kOwedUsMax at most.
+// A limit may be low: no launch waits for longer than Ceiling::kOwedUsMax.
 bool read_limits(Section& s, core::SlowdownMax& slowdown, core::ChannelMax& channel) {
   bool any = false;
   const auto read = [&](const char* key, double least, double most, float& limit) {
@@ -321,7 +321,7 @@ std::string read_all(const toml::table& root, const std::string& file, Config& c
   return s.finish();
 }
 
-// What a configuration that says nothing means.
+// The configuration if nothing is set.
 Config defaults(const std::string& file) {
   Config config;
   config.policy.name = kDefaultPolicy;
@@ -329,7 +329,7 @@ Config defaults(const std::string& file) {
   return config;
 }
 
-// On top of what other files said. "", or what is wrong with it.
+// Reads `text` on top of the files before it. Returns "", or the error.
 std::string read_text(std::string_view text, const std::string& file, Config& config) {
   try {
     return read_all(parse_toml(text, file), file, config);
@@ -339,7 +339,7 @@ std::string read_text(std::string_view text, const std::string& file, Config& co
   }
 }
 
-// It, then conf.d beside it in the order of names, without what editors hide.
+// The file, then those of conf.d beside it in order of names, without hidden ones of editors.
 Result<std::vector<std::string>> files_of(const std::string& file) {
   const std::string directory = std::filesystem::path(file).parent_path() / "conf.d";
   if (access(directory.c_str(), R_OK | X_OK) != 0) {

@@ -9,7 +9,8 @@
 namespace heddle::server {
 namespace {
 
-// Users and groups that nobody knew: a name service may have come back, or an account been made.
+// Unknown users and groups are looked up again after this time: a name service may have come back,
+// or an account may have been made.
 constexpr uint64_t kResolveAgainMs = 60'000;
 
 }  // namespace
@@ -61,8 +62,8 @@ void ConfigChanges::take(Result<Config> fresh) {
   take_policy(*fresh);
 }
 
-// What was loaded live, a trial and a candidate end by a change of [policy] only, not by one of a
-// rule. What could not be loaded from an unchanged one is tried again.
+// A policy that was loaded live, a trial or a candidate ends only if [policy] changed, not for a
+// change of rules. If the policy of an unchanged [policy] could not be loaded, it is tried again.
 void ConfigChanges::take_policy(const Config& fresh) {
   const Generation& running = engine_.policy.generation();
   const bool failed =
@@ -87,7 +88,7 @@ void ConfigChanges::tell_unkept() const {
   }
 }
 
-// Returns how many of those who are attached have other terms by these.
+// Returns how many attached clients have other terms by these rules.
 size_t ConfigChanges::take_rules(std::vector<Rule> rules) {
   rules_ = std::move(rules);
   const size_t changed = regrade_();

@@ -1,4 +1,4 @@
-// What of the configuration may change while clients are attached: the rules, and [policy]. Read
+// Changes of the configuration while clients are attached: the rules, and [policy]. They are read
 // again on libuv's pool, because files and name services take their time. Loop thread only.
 #pragma once
 
@@ -16,13 +16,13 @@ namespace heddle::server {
 
 class ConfigChanges {
  public:
-  // How it is read again: `read` runs on libuv's pool, `configured` on the loop, before the policy
-  // is loaded that it names.
+  // How the configuration is read again: `read` runs on libuv's pool, then `configured` on the
+  // loop, before the policy that it names is loaded.
   struct Source {
     std::function<Result<Config>()> read;
     std::function<void(const Config&)> configured;
   };
-  // `regrade` gives those who are attached what the rules say now: how many have other terms.
+  // `regrade` gives the attached clients the terms of the new rules, and returns how many changed.
   ConfigChanges(uv_loop_t* loop, const Config& running, Log& log, Jobs& jobs, PolicyChanges& policy,
                 const Engine& engine, std::function<size_t()> regrade);
 
@@ -32,9 +32,9 @@ class ConfigChanges {
   void tell_unkept() const;  // logs each promise that the policy in force does not keep
 
   const std::vector<Rule>& rules() const { return rules_; }
-  size_t conf_d() const { return conf_d_; }  // how many of its files were read
+  size_t conf_d() const { return conf_d_; }  // number of conf.d files that were read
   core::TimeNs read_at() const { return read_at_; }
-  const std::string& error() const { return error_; }  // why it could not be read then
+  const std::string& error() const { return error_; }  // why it could not be read; "": it was
   // Tables that have changed and wait for a restart.
   const std::vector<std::string>& restarts() const { return restarts_; }
 
@@ -50,8 +50,8 @@ class ConfigChanges {
   const Engine& engine_;
   const std::function<size_t()> regrade_;
   Source source_;
-  PolicySettings configured_;  // what was last made of [policy]
-  std::vector<Rule> rules_;    // changed by jobs only, between their work
+  PolicySettings configured_;  // the last [policy] that was applied
+  std::vector<Rule> rules_;    // only jobs change it, while no work of theirs runs
   size_t conf_d_;
   core::TimeNs read_at_;
   std::string error_;

@@ -16,9 +16,9 @@
 
 namespace heddle::server {
 
-// Reads one table, key by key, and keeps the first error. finish() then refuses what nobody asked
-// for, so that the list of known keys cannot drift from the code that reads them. That comes first:
-// of a mistyped key other complaints are only what follows.
+// Reads one table, key by key, and keeps the first error. finish() then refuses the keys that were
+// not read, so that the list of known keys cannot differ from the code. An unknown key is reported
+// before other errors, because a mistyped key may have caused those.
 class Section {
  public:
   Section(const toml::table& table, std::string name, const std::string& file)

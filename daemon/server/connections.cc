@@ -15,16 +15,18 @@
 namespace heddle::server {
 namespace {
 
-// Of a user's container: who asks, or has not said yet what it wants. `heddle` is done in
-// milliseconds, and a shim attaches at once: who says nothing for so long gives way to others.
+// The most connections of a user's container that are not attached. `heddle` is done in
+// milliseconds, and a shim attaches at once. A connection that is silent for kSilentNs is ended to
+// make room.
 constexpr size_t kUnattachedOfContainer = 64;
 constexpr core::TimeNs kSilentNs = 2'000'000'000;
 // Places that only the privileged may take.
 constexpr size_t kPlacesKept = 64;
-// Taken in a turn: all who knock, so that the privileged wait behind few.
+// Connections accepted in a turn: many, so that the privileged wait behind few.
 constexpr int kAcceptedInATurn = 512;
 
-// A line about refused connections this often; out of descriptors, no ear for so long.
+// The interval of log lines about refused connections; and for how long heddled does not listen
+// when it has no descriptors left.
 constexpr core::TimeNs kRefusalLineNs = 1'000'000'000;
 constexpr uint64_t kDeafMs = 100;
 
@@ -101,7 +103,7 @@ bool Connections::has_place(const Connection& connection) {
   return false;
 }
 
-// Ends the connection that has said nothing for longest. False if all have lately, or do now.
+// Ends the connection that has been silent for longest. False: none has been silent for kSilentNs.
 bool Connections::make_room(const std::function<bool(const Connection&)>& among) {
   const core::TimeNs now = monotonic_now();
   const Connection* silent = nullptr;
@@ -120,7 +122,7 @@ bool Connections::make_room(const std::function<bool(const Connection&)>& among)
   return true;
 }
 
-// Whose connection is refused finds it closed: the log and `heddle status` say why.
+// The refused peer only finds its connection closed, so the log and `heddle status` say why.
 void Connections::tell_refusal(const std::string& error, const char* hint) {
   note_refusal(error);
   if (monotonic_now() - last_refusal_ < kRefusalLineNs) return;
@@ -134,9 +136,9 @@ void Connections::note_refusal(const std::string& error) {
   refusals_.at = monotonic_now();
 }
 
-// Out of descriptors: whoever knocks is turned away with the spare one, or the listener would stay
-// readable and the loop never sleep. Where the spare could not be had again, nobody is listened to
-// for a while.
+// There are no descriptors left: accepts the connection with the spare one and closes it. Otherwise
+// the listener would stay readable, and the loop would never sleep. If the spare one cannot be
+// opened again, the daemon does not listen for a while.
 void Connections::turn_away(int error) {
   tell_refusal(strerror(error), "raise the limit on open files");
   if (spare_.get() >= 0) {
@@ -181,7 +183,7 @@ ssize_t Connections::receive(const Connection& connection, std::span<std::byte> 
   return length;
 }
 
-// What it did not read may hold descriptors.
+// Closes a socket. Its unread packets may hold descriptors, so closing it may block.
 void Connections::hang_up(Descriptor fd) {
   if (!no_descriptors_ && fd.get() >= 0) closer_.close(std::move(fd));
 }

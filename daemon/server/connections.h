@@ -1,4 +1,5 @@
-// Who gets a place: connections that are taken, refused, or end for others. Loop thread only.
+// Connections: which ones are accepted, refused, or ended to make room for others. Loop thread
+// only.
 #pragma once
 
 #include <condition_variable>
@@ -18,12 +19,12 @@
 
 namespace heddle::server {
 
-// Closes descriptors that a peer sent, or that may hold some unread. Such a close can block for as
-// long as the peer likes (SO_LINGER, FUSE), so that threads of its own do it. Only needed where the
-// kernel cannot refuse descriptors (below 6.16).
+// Closes descriptors that a peer sent, and sockets with unread ones. Such a close can block for as
+// long as the peer likes (SO_LINGER, FUSE), so threads of the closer's own do it. Needed only if
+// the kernel cannot refuse descriptors (before 6.16).
 class Closer {
  public:
-  // A thread that hangs holds up none of the others.
+  // A thread that hangs does not hold up the others.
   static constexpr size_t kThreads = 8;
 
   void close(Descriptor fd);
@@ -43,7 +44,7 @@ class Closer {
 
 // Each client costs about 100 KiB and three descriptors; each connection one or two.
 inline constexpr size_t kClientsMax = 1'024, kConnectionsMax = 2 * kClientsMax;
-// One user cannot take every place; the privileged may.
+// One user's container can take half of the places at most; the privileged may take all.
 inline constexpr size_t kShareOfUser = 2;
 
 struct Connection {
@@ -53,16 +54,16 @@ struct Connection {
   Container container;        // of the unprivileged
   core::TimeNs since = 0;     // when it was accepted
   core::ClientId client = 0;  // 0 until it attaches
-  uint64_t serial = 0;        // descriptors are used again
+  uint64_t serial = 0;        // tells connections apart that had the same descriptor number
   bool privileged = false;
   bool complained = false;
-  bool waits = false;  // for an answer that takes as long as a disk
+  bool waits = false;  // for an answer that is computed off the loop
   std::unique_ptr<FdWatch> watch;
 };
 
 class Connections {
  public:
-  // Connections and clients that got no place, and what was told of the newest.
+  // Connections and clients that were refused, and the reason of the newest.
   struct Refusals {
     uint64_t count = 0;
     std::string last;
@@ -77,7 +78,7 @@ class Connections {
   Connection* find(int fd) const;
   void end(int fd);
   void end_all();
-  // A packet of the peer; what descriptors come with it are closed. Its size or -errno.
+  // Receives a packet of the peer, and closes descriptors that come with it. Its size, or -errno.
   ssize_t receive(const Connection& connection, std::span<std::byte> packet);
   void note_refusal(const std::string& error);
 
@@ -96,15 +97,15 @@ class Connections {
   const Descriptor listener_;
   Log& log_;
   const std::function<void(int)> readable_;
-  const bool no_descriptors_;  // the kernel lets no peer send any
+  const bool no_descriptors_;  // the kernel lets no peer send descriptors
   Closer closer_;
-  Descriptor spare_;  // given up for a moment to turn away a connection when there are no more
+  Descriptor spare_;  // closed for a moment to refuse a connection when there are no descriptors
   std::unique_ptr<FdWatch> accepting_;
   Timer listen_again_;
   std::unordered_map<int, std::unique_ptr<Connection>> connections_;
   uint64_t accepted_ = 0, last_serial_ = 0;
   Refusals refusals_;
-  core::TimeNs last_refusal_ = 0;  // told
+  core::TimeNs last_refusal_ = 0;  // that was logged
 };
 
 }  // namespace heddle::server

@@ -10,9 +10,9 @@ namespace {
 
 constexpr uint32_t kSmsUnknown = 132;
 constexpr uint32_t kSmsMost = 1'024;
-// Whoever comes makes a context first, which takes longer than what was submitted by who was alone
-// takes to end. But those that were there before heddled was started anew are back at once, and who
-// has just left may come again.
+// One client counts as alone only after this time. A new program makes a context first, and by then
+// the freely submitted work of the other has ended. But after a restart of heddled its clients come
+// back at once, and a client that has just left may come again.
 constexpr core::TimeNs kAloneNs = 1'000'000'000;
 
 bool is_plausible(uint32_t sm_count) { return sm_count != 0 && sm_count <= kSmsMost; }
@@ -26,7 +26,7 @@ Devices::Devices(const Config& config, const profiles::ProfileStore& profiles, L
       log_(log),
       mistakes_(mistakes),
       stepper_(stepper),
-      mps_(config.gpu_mode == GpuMode::kMps) {}  // where it is to be found out: not yet
+      mps_(config.gpu_mode == GpuMode::kMps) {}  // kAuto: MpsOrders finds out later
 
 bool Devices::open(uint8_t gpu, const Identity& identity, core::TimeNs now) {
   const GpuId& id = gpus_.id(gpu);
@@ -41,7 +41,7 @@ bool Devices::open(uint8_t gpu, const Identity& identity, core::TimeNs now) {
 }
 
 void Devices::make(uint8_t gpu, const Identity& identity, core::TimeNs now) {
-  schedulers_[gpu].reset();  // of another GPU, whose number this was
+  schedulers_[gpu].reset();  // of another GPU that had this number
   used_ = std::max<uint8_t>(used_, gpu + 1);
   core::Config config = config_.core;
   config.device = gpu;
@@ -60,7 +60,7 @@ void Devices::make(uint8_t gpu, const Identity& identity, core::TimeNs now) {
   if (stepper_.recorder() != nullptr) stepper_.recorder()->device(config, now, true);
 }
 
-// Who came first is believed until somebody privileged comes.
+// The first client's number of SMs counts until a privileged client comes.
 void Devices::learn_sm_total(uint8_t gpu, const Identity& identity, core::TimeNs now) {
   if (known_[gpu].sm_total || !identity.privileged || !is_plausible(identity.sm_count)) return;
   known_[gpu].sm_total = true;
@@ -77,7 +77,7 @@ void Devices::end() {
   for (auto& scheduler : schedulers_) scheduler.reset();
 }
 
-// ---- what holds for all -------------------------------------------------------------------------
+// ---- all schedulers -----------------------------------------------------------------------------
 
 template <class Change>
 void Devices::change_all(core::TimeNs now, Change&& change) {
@@ -120,8 +120,7 @@ void Devices::set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now) 
   stepper_.apply(scheduler.set_bypass(on, now));
 }
 
-// ---- time
-// -----------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------
 
 void Devices::tick(core::TimeNs now) {
   for (const auto& scheduler : schedulers()) {
@@ -140,8 +139,7 @@ core::TimeNs Devices::next_deadline() const {
   return at;
 }
 
-// ---- what they know
-// -------------------------------------------------------------------------------
+// ---- queries ------------------------------------------------------------------------------------
 
 bool Devices::active(const Client& client) const {
   bool active = false;

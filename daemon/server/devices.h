@@ -1,5 +1,5 @@
-// The GPUs of the host, each with its scheduler once a client is on it; and what holds for all of
-// them: how they are shared, whether somebody is alone on them, the bypass. Loop thread only.
+// The GPUs of the host, each with its scheduler once a client is on it; and the state of all of
+// them: how they are shared, whether a client is alone on them, the bypass. Loop thread only.
 #pragma once
 
 #include <array>
@@ -25,12 +25,12 @@ class Devices {
   Devices(const Devices&) = delete;
   Devices& operator=(const Devices&) = delete;
 
-  // By the GPU's number; null: no client has been on it. None has behind these.
+  // By the GPU's number; null: no client has been on it. Later GPUs have none.
   std::span<const std::unique_ptr<core::Scheduler>> schedulers() const {
     return {schedulers_.data(), used_};
   }
   core::Scheduler& on(uint8_t gpu) const { return *schedulers_[gpu]; }
-  // Calls `visit(scheduler, gpu)` of each GPU that the client is on.
+  // Calls `visit(scheduler, gpu)` for each GPU that the client is on.
   template <class Visit>
   void for_each_of(const Client& client, Visit&& visit) const {
     for (uint8_t gpu = 0; gpu < used_; ++gpu) {
@@ -40,20 +40,20 @@ class Devices {
   GpuNumbers& gpus() { return gpus_; }
   const GpuNumbers& gpus() const { return gpus_; }
 
-  // A client comes, who says how many SMs its device 0 has; its others are taken for the same.
-  // True: the scheduler is a new one, which has no policy yet.
+  // A client comes to the GPU. It says how many SMs its device 0 has, and its other devices count
+  // as the same. True: a new scheduler was made, which has no policy yet.
   bool open(uint8_t gpu, const Identity& identity, core::TimeNs now);
-  // All schedulers end: before their policies do.
+  // Ends all schedulers, which must end before their policies.
   void end();
 
-  // Every GPU is shared through MPS, or is not.
+  // Whether the GPUs are shared through MPS: all of them, or none.
   bool mps() const { return mps_; }
   bool finds_mode(bool mps) const { return config_.gpu_mode == GpuMode::kAuto && mps != mps_; }
   void set_mode(bool mps, core::TimeNs now);
   void update_alone(size_t clients, core::TimeNs now);
   bool bypass() const { return bypass_; }
   void set_bypass(bool on, core::TimeNs now);
-  // What holds for all, as far as a scheduler is not made with it.
+  // Brings a new scheduler into the state of the others.
   void join_others(uint8_t gpu, core::TimeNs now) {
     if (bypass_) set_bypass(on(gpu), true, now);
   }
@@ -61,23 +61,23 @@ class Devices {
   void tick(core::TimeNs now);  // steps every device whose deadline has passed
   core::TimeNs next_deadline() const;
 
-  // The client has work on some GPU, also if it only waits for what it launched long ago.
+  // The client has work on some GPU, also if it only waits for an old launch.
   bool active(const Client& client) const;
-  // What was measured of the client's task so far.
+  // The measurements of the client's task so far.
   core::TaskProfile profile(const Client& client) const;
-  core::RunTimes runs_above() const;  // Scheduler's
+  core::RunTimes runs_above() const;  // the sum of View::runs_above
 
  private:
   struct Known {
     GpuId gpu{};
-    bool sm_total = false;  // a privileged client said it, not just who came first
+    bool sm_total = false;  // a privileged client told it, not just the first one
   };
 
   double switch_us() const { return core::switch_us_of(mps_); }
   void make(uint8_t gpu, const Identity& identity, core::TimeNs now);
   void learn_sm_total(uint8_t gpu, const Identity& identity, core::TimeNs now);
   void set_bypass(core::Scheduler& scheduler, bool on, core::TimeNs now);
-  // All have changed so: `change(scheduler)` gives what they decide of it.
+  // Changes all schedulers by `change(scheduler)`, and carries out the decisions that it returns.
   template <class Change>
   void change_all(core::TimeNs now, Change&& change);
 
@@ -92,8 +92,8 @@ class Devices {
   GpuNumbers gpus_;
   bool mps_;
   bool bypass_ = false;
-  bool alone_ = false;          // there is one client at most, and has been for a while
-  core::TimeNs shared_at_ = 0;  // when there last were more, or the daemon began
+  bool alone_ = false;          // there has been one client at most for a while
+  core::TimeNs shared_at_ = 0;  // when there were last more, or the daemon began
 };
 
 }  // namespace heddle::server

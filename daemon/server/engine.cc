@@ -55,7 +55,7 @@ void Engine::drop(Client& client, core::TimeNs now) {
 void Engine::detach(core::ClientId id, core::TimeNs now) {
   Client* client = roster.find(id);
   if (client == nullptr) return;
-  // What a dying process wrote last still counts: a launch that is on the GPU runs to its end.
+  // The last records of an ended process still count: its launches on the GPU run to their end.
   if (client->managed()) {
     batch_.clear();
     if (!batch_.hear(*client, now)) impossible(*client, now);
@@ -63,8 +63,8 @@ void Engine::detach(core::ClientId id, core::TimeNs now) {
     if (!batch_.empty()) handle();
   }
   if (client->managed()) drop(*client, now);
-  stepper.wake_granted();                          // it knows no client that is gone
-  devices.update_alone(roster.all().size(), now);  // as it was until now
+  stepper.wake_granted();                          // before the client is gone
+  devices.update_alone(roster.all().size(), now);  // with the number of clients until now
   roster.remove(id);
   check();
 }
@@ -78,7 +78,7 @@ void Engine::let_go(Client& client, const std::string& reason, core::TimeNs now)
   drop(client, now);
 }
 
-// That what is kept twice agrees, as clients come and go.
+// Checks that data kept in two places agrees. Called when clients come and go.
 void Engine::check() {
   size_t managed = 0;
   for (const auto& [id, client] : roster.all()) {
@@ -150,10 +150,10 @@ void Engine::handle() {
   gates.begin();
   for (const Batch::Entry& entry : batch_.entries()) {
     Client& client = *entry.client;
-    if (!client.managed()) continue;  // let go while the batch was handled
+    if (!client.managed()) continue;  // it was let go while the batch was handled
     Claim& claim = batch_.claim(entry);
     if (stepper.recorder() != nullptr && !Intake::is_gated(claim)) {
-      claim.fields.may_follow = 0;  // a recording has all, from here on
+      claim.fields.may_follow = 0;  // a recording needs each launch: no row follows
     }
     now = claim.at;
     gates.note(client, claim);
@@ -197,7 +197,7 @@ void Engine::tick(core::TimeNs now) {
   check_decisions(now);
 }
 
-// What a step may have changed for others than its client.
+// Carries out what steps may have changed for other clients.
 void Engine::check_decisions(core::TimeNs now) {
   gates.tell(now);
   stepper.wake_granted();
@@ -225,7 +225,7 @@ void Engine::beat(core::TimeNs now) {
 
 void Engine::heartbeat(core::TimeNs now) {
   beat(now);
-  check_decisions(now);  // what a change of policy or terms let go
+  check_decisions(now);  // a change of policy or terms may have let launches go
   devices.update_alone(roster.all().size(), now);
   policy.check_quarantine(now);
   policy.check_probation(now);
@@ -263,7 +263,7 @@ void Engine::wake_up() {
   for (Client* client : roster.managed()) client->set_sleep(ipc::kAwake);
 }
 
-// ---- what holds for all -------------------------------------------------------------------------
+// ---- all devices --------------------------------------------------------------------------------
 
 void Engine::set_mode(bool mps, core::TimeNs now) {
   if (!devices.finds_mode(mps)) return;
@@ -289,7 +289,7 @@ void Engine::record(trace::Recorder* recorder, core::TimeNs now) {
     if (devices.bypass()) recorder->bypass({gpu, now, true});
     for (const Client* client : roster.managed()) {
       if (!client->on_gpu(gpu)) continue;
-      // What was measured of its task: the recording alone would have one launch in 127 timed.
+      // The task's measurements, because of a measured task only one launch in 127 is timed.
       const bool measured = scheduler->view().measured(client->identity().id);
       const core::TaskProfile known = measured ? devices.profile(*client) : core::TaskProfile{};
       for (const core::Event& event : client->introduction(gpu, now, measured ? &known : nullptr)) {

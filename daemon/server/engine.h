@@ -1,12 +1,12 @@
-// The server without its loop and sockets: it owns the parts below, and joins them on the way from
-// what a client wrote to what the core decides and back. Loop thread only; it makes no system call
-// but futex wake-ups, and is told the time.
+// The server without its loop and sockets. It owns the parts below, and connects them on the way
+// from clients' records to the core's decisions and back. Loop thread only. It makes no system call
+// but futex wake-ups, and the caller passes the time.
 //
-//   Roster       who is attached            Reports      who need not report each launch
-//   Batch        what clients wrote         Contention   who reports finely
+//   Roster       the attached clients       Reports      clients that need not report each launch
+//   Batch        their new records          Contention   clients that report finely
 //   Stepper      into a core and out        PolicyInForce  generations, quarantine, candidate
-//   Devices      a scheduler for each GPU   Alerts       what the log is told now and then
-//   Presence     clients on GPUs            Mistakes     heddled's own
+//   Devices      a scheduler for each GPU   Alerts       log lines at intervals
+//   Presence     clients on GPUs            Mistakes     failed checks of heddled
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ namespace heddle::server {
 
 struct EngineCounters {
   uint64_t claims = 0;
-  uint64_t let_go = 0;  // clients whose memory was impossible
+  uint64_t let_go = 0;  // clients that were let go because their memory was impossible
   uint64_t malformed = 0;
 };
 
@@ -42,16 +42,17 @@ class Engine {
   // ---- clients ----
   Client& attach(std::unique_ptr<Client> client, core::TimeNs now);
   void detach(core::ClientId id, core::TimeNs now);  // the process is gone
-  // The rules have changed: true if the client has other terms from now on.
+  // The rules have changed. True: the client has other terms from now on.
   bool set_terms(Client& client, int priority, const std::string& rule, const Terms& terms,
                  core::TimeNs now);
-  // Which GPUs a new client's devices are.
+  // The GPUs that a new client's devices are.
   DeviceMap number_gpus(std::span<const GpuId> ids, uid_t uid, bool privileged);
   void collect_profiles();
 
   // ---- the launch path ----
-  // Takes what clients wrote since (batch.h), and carries out what follows. False: nothing new. An
-  // unregistered kernel index calls `fetch_kernels`, whose packets may be still in the socket.
+  // Reads clients' new records (batch.h), and carries out the decisions that follow. False: there
+  // is nothing new. For an unregistered kernel index it calls `fetch_kernels`: the registration may
+  // still be in the socket.
   template <class Fetch>
   bool poll(core::TimeNs now, bool all, Fetch&& fetch_kernels) {
     const bool look = all || now >= stops_looked_at_ + kStopsNs;
@@ -59,7 +60,7 @@ class Engine {
     const bool stops = look && presence.tell_stops(roster.managed(), now);
     if (stops) check_decisions(now);
     if (!collect(now, all)) return stops;
-    const Client* fetched = nullptr;  // a client's claims lie together
+    const Client* fetched = nullptr;  // each client's kernels are fetched once for its claims
     for (const Batch::Entry& entry : batch_.entries()) {
       const uint32_t kernel = batch_.claim(entry).fields.kernel;
       Client* const client = entry.client;
@@ -73,27 +74,27 @@ class Engine {
   }
   void tick(core::TimeNs now);
   void check_decisions(core::TimeNs now);
-  void beat(core::TimeNs now);       // tells all clients that the daemon lives
-  void heartbeat(core::TimeNs now);  // the same, and what is looked at as often
-  // Nobody asks, and all who are at work have leases, or one alone has open gates: what they post
-  // changes nobody's fate, so that it is enough to drain their rings every few ms. False where
-  // nobody is at work, and while one has work that may be stopped for others, however long it has
-  // been silent.
+  void beat(core::TimeNs now);       // writes all clients' heartbeats
+  void heartbeat(core::TimeNs now);  // the same, and the checks that are due as often
+  // No client waits, and all clients at work have leases, or a single one has open gates. Then no
+  // decision depends on their records, and it is enough to drain their rings every few ms. False if
+  // no client is at work, and while one has work that may be stopped for others, however long it
+  // has been silent.
   bool at_ease(core::TimeNs now) const;
-  void fall_asleep(core::TimeNs now);  // before a nap: says how each client must wake the daemon
+  void fall_asleep(core::TimeNs now);  // before a nap: tells each client when to wake the daemon
   void wake_up();
   const EngineCounters& counters() const { return counters_; }
 
-  // ---- what holds for all ----
-  // How the attached clients share the GPU; nothing where the configuration says it.
+  // ---- all devices ----
+  // Sets how the clients share the GPU; ignored if the configuration says it.
   void set_mode(bool mps, core::TimeNs now);
   void set_bypass(bool on, core::TimeNs now);
-  // From now on everything that the cores are told and decide goes to the recorder too, beginning
-  // with what is there already; nullptr ends it. The recorder must outlive its use.
+  // From now on all events and decisions of the cores go to the recorder, too, after their present
+  // state; nullptr ends it. The recorder must outlive this.
   void record(trace::Recorder* recorder, core::TimeNs now);
 
  private:
-  // Between two looks at what shims say of stops, which a nap does not miss.
+  // The interval of looks at shims' news about stops while the daemon is awake.
   static constexpr core::TimeNs kStopsNs = 50'000;
 
   bool collect(core::TimeNs now, bool all);
@@ -113,7 +114,7 @@ class Engine {
   EngineCounters counters_;
 
  public:
-  // ---- the parts, each with its own facts; the later ones know the earlier ones ----
+  // ---- the parts; later ones refer to earlier ones ----
   Roster roster;
   Mistakes mistakes;
   Stepper stepper;

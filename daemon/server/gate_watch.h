@@ -1,5 +1,5 @@
-// What the GPU says of launches at gates rings no bell: when to look, and that the core hears of
-// all that was read. Loop thread only.
+// The GPU's words about launches at gates wake nobody: this decides when the daemon looks at them,
+// and tells the core. Loop thread only.
 #pragma once
 
 #include "daemon/server/presence.h"
@@ -7,7 +7,7 @@
 
 namespace heddle::server {
 
-// Rings that nobody rings for fill meanwhile: 1 024 records are over 3 ms of launches.
+// How long rings may fill without a doorbell: 1 024 records are over 3 ms of launches.
 inline constexpr core::TimeNs kDrainNs = 2'000'000;
 
 class GateWatch {
@@ -15,18 +15,19 @@ class GateWatch {
   GateWatch(const Roster& roster, const Reports& reports, Presence& presence)
       : roster_(roster), reports_(reports), presence_(presence) {}
 
-  // Claims are taken: launches at open gates change nobody's fate, so that they keep no one awake.
+  // A batch of claims begins. Launches at open gates affect no decision, so they are no news that
+  // would keep the daemon awake.
   void begin() { news_ = false; }
   void note(const Client& client, const Claim& claim) {
     if (!news_) news_ = !Intake::is_gated(claim) || !client.gates_open();
   }
   bool news() const { return news_; }  // since begin()
 
-  // It is time to tell(), though no client wrote anything.
+  // Whether tell() is due even if no client wrote anything.
   bool due(core::TimeNs now) const { return !told_all_ || now >= told_at_ + kLookNs; }
-  // Tells the core of each client's gates, as much as a turn has room for.
+  // Tells the core about all clients' gates, as far as a turn has room.
   void tell(core::TimeNs now);
-  // When tell() is due next, with nobody to ring.
+  // When tell() is due next if no doorbell rings.
   core::TimeNs next(core::TimeNs now) const;
 
  private:

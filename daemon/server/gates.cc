@@ -13,12 +13,13 @@ namespace {
 using ipc::gate_later;
 using ipc::gate_lets;
 
-// While the gates stand open, a unit that is not over this long after its predicted end hides that
-// another one has begun: where the driver writes no word of a unit's end, and where it does.
+// While the gates stand open, the next unit of a stream counts as begun this long after the
+// predicted end of the one before, even if that is not over: if the GPU writes no words about ends,
+// and if it does.
 constexpr core::TimeNs kSilentNs = 1'000'000, kLateNs = 20'000'000;
-// As long as the core believes what a client claims (kClaimedNs).
+// As long as claimed work counts in the core (kClaimedNs).
 constexpr core::TimeNs kUnheardNs = 2'000'000'000;
-// While they stand open, so many are taken to have begun that no more than this wait.
+// While the gates stand open, at most so many units wait: the oldest beyond count as begun.
 constexpr size_t kWaitingMost = 1024;
 
 uint16_t thread_of(size_t device) { return static_cast<uint16_t>(ipc::kThreads + device); }
@@ -48,12 +49,12 @@ bool GateQueue::add(const Claim& claim, float predicted_us) {
   return true;
 }
 
-// Several threads' tickets may be read in another order than they were drawn in. What the core was
-// asked for stays the first. Once for all that a turn read: whatever order a client writes in, it
-// costs a sort.
+// Merges the claims of a turn into those that wait. The tickets of several threads may be read in
+// another order than they were drawn. The unit that has asked stays the first. One merge for a
+// whole turn costs one sort, whatever order a client writes in.
 void GateQueue::merge(Device& d) {
   if (d.fresh.empty()) return;
-  // An order of all numbers there are, whichever a client invents.
+  // A total order of all ticket numbers, so that a hostile client's numbers cannot break the sort.
   const uint32_t oldest = d.newest - (uint32_t{1} << 31);
   const auto before = [oldest](const Claim& a, const Claim& b) {
     return ticket_of(a) - oldest - 1 < ticket_of(b) - oldest - 1;
@@ -125,13 +126,13 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
     return next(i, now, all_open);
   }
   if (goes) {
-    // Its ticket let it go before this was read, and it stands inside.
+    // Its ticket was released before its record was read, and it may stand at a gate inside.
     d.closing |= !d.running && !all_open && stops_inside(claim);
     return pop(i, now);
   }
   if (d.open) return std::nullopt;  // it has not begun
   claim.source = Claim::Source::kAsk;
-  claim.fields.duration_us = 0;  // of a graph the core knows its pieces
+  claim.fields.duration_us = 0;  // the core computes the time of a graph's pieces itself
   const bool whole = !stops_inside(claim);
   for (size_t k = 0; whole && k < d.waiting.size() && ticket_of(d.waiting[k]) == ticket; ++k) {
     claim.fields.duration_us += d.waiting[k].fields.duration_us;
@@ -140,8 +141,9 @@ std::optional<Claim> GateQueue::next(size_t i, core::TimeNs now, bool all_open) 
   return claim;
 }
 
-// All of it goes, and the core hears of none: it would wait for the end of each. Where threads wait
-// the core goes on to say who goes, and takes what is under way for done.
+// The device is silent for too long: all its launches go, and the core is told of none, because it
+// would wait for each one's end. If threads wait, the core goes on deciding who goes, but counts
+// the launches under way as done.
 std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
   const bool all = !threads.any();
@@ -174,7 +176,8 @@ std::optional<Claim> GateQueue::let_be(size_t i, core::TimeNs now) {
   return claim;
 }
 
-// The newest graph goes back first, so that the oldest is in front in the end.
+// Recalls the newest graph under way. The newest comes first, so that in the end the oldest is in
+// front of `waiting`.
 Claim GateQueue::recall(size_t i, core::TimeNs now) {
   Device& d = devices_[i];
   const auto newest = std::find_if(d.under_way.rbegin(), d.under_way.rend(),
@@ -219,7 +222,7 @@ void GateQueue::look() {
   for (size_t i = 0; i < used_; ++i) look(i);
 }
 
-// What is over in a stream has all before it there over.
+// When a unit of a stream is over, all units before it in that stream are over, too.
 void GateQueue::look(size_t i) {
   Device& d = devices_[i];
   merge(d);
@@ -232,12 +235,12 @@ void GateQueue::look(size_t i) {
 void GateQueue::look_at_done(size_t i) {
   Device& d = devices_[i];
   uint32_t ticket = d.newest - std::min(d.newest - d.done, ipc::kGateUnits - 1);
-  // The GPU says nothing of threads' tickets: none before what is known here is looked for again.
+  // The GPU writes no words for tickets of waiting threads, so look only from the oldest known one.
   if (!d.silent) {
     const Claim& oldest = d.under_way.empty() ? d.waiting.front() : d.under_way.front();
     ticket = gate_later(ticket, ticket_of(oldest));
   }
-  // What stands is not over.
+  // A unit at a closed gate is not over, whatever the page says.
   for (; gate_lets(d.newest, ticket) && (d.open || d.has_let(ticket)); ++ticket) {
     if (!over(i, ticket)) continue;
     d.moved |= d.done != ticket;
@@ -254,7 +257,7 @@ void GateQueue::look_at_done(size_t i) {
     claim.fields.duration_us = 0;
     d.ended.push_back(claim);
   }
-  // It runs for the one that was let go, and not for those that ask.
+  // `running` was for the graph that was let go, and that is over: others must ask.
   if (d.running && !d.open && d.recalled > 0 && !std::ranges::any_of(d.under_way, stops_inside)) {
     run(i, false);
   }
@@ -281,13 +284,13 @@ uint32_t GateQueue::Device::none_stands_up_to() const {
   return upto;
 }
 
-// The shim opens them while this daemon is silent, and whoever writes them opens its own gates
-// only. What went by that has gone; it is counted unless the floor moved, and they are closed
-// again.
+// Checks whether the client's words are what the daemon stored. The shim opens gates while the
+// daemon is silent, and a hostile client can open its own. Launches that went are gone. They are
+// counted as forced unless the floor moved, and the gates are closed again.
 void GateQueue::check_words(size_t i, uint32_t floor_before) {
   Device& d = devices_[i];
   const uint32_t word = page_.word[i].load(std::memory_order_acquire);
-  d.floor = page_.floor[i].load(std::memory_order_acquire);  // raised before that was
+  d.floor = page_.floor[i].load(std::memory_order_acquire);  // the shim raises it before the word
   const uint32_t closed = gate_later(d.released, d.floor);
   const bool runs = page_.running[i].load(std::memory_order_acquire) != 0;
   const bool should = d.running || !gate_lets(d.none_stands_up_to(), d.floor);
@@ -304,11 +307,12 @@ void GateQueue::check_words(size_t i, uint32_t floor_before) {
   run(i, d.running);
 }
 
-// The gate of a unit says that the one before it in its stream is over. One that is told too early
-// is let go when the gates close, and whoever closes them waits for it.
+// Whether a unit may have begun, so that the core must be told. The gate of a unit shows that the
+// unit before it in the stream is over. A unit that is told too early counts as released when the
+// gates close, and the client above waits for it.
 bool GateQueue::may_have_begun(size_t device, const Claim& claim, core::TimeNs now) const {
   const Device& d = devices_[device];
-  // A thread went on as soon as its ticket did, and says next that it is done.
+  // A waiting thread launches as soon as its ticket is released.
   if (!d.open || threads.any()) return d.open || d.has_let(ticket_of(claim));
   const bool stands = std::ranges::any_of(d.under_way, [&](const Claim& before) {
     return before.fields.stream == claim.fields.stream && ticket_of(before) != ticket_of(claim) &&
@@ -380,7 +384,7 @@ void GateQueue::over(const ipc::RecordFields& completion) {
            (f.stream == completion.stream && f.stream_seq <= completion.stream_seq);
   };
   d.moved |= std::erase_if(d.under_way, over) > 0 || d.silent;
-  // As the GPU will say, once it gets to a unit behind.
+  // Write the word that the GPU will write once it reaches a later unit.
   std::for_each_n(d.waiting.begin(), d.recalled, [&](const Claim& claim) {
     const uint32_t ticket = ticket_of(claim);
     if (over(claim)) page_.done[claim.fields.device][ticket % ipc::kGateUnits].store(ticket);

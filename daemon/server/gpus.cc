@@ -31,7 +31,7 @@ void GpuNumbers::keep(std::span<const GpuId> gpus) {
   }
 }
 
-// Its own number where that is free, as it is where everybody sees all GPUs.
+// The client's own number if that is free, as it is if all clients see all GPUs.
 uint8_t GpuNumbers::find(const GpuId& id, uint8_t device, Numbers held) const {
   if (id == kUnknown) return device;
   const auto known = std::find(ids_.begin(), ids_.end(), id);
@@ -49,7 +49,7 @@ DeviceMap GpuNumbers::map(std::span<const GpuId> devices, Numbers held, Numbers 
                           bool privileged) {
   DeviceMap map = same_numbers();
   Numbers mine = 0;
-  // Half of what is left, so that no two users, nor three, can have them all.
+  // Half of the rest for each user, so that a few users cannot take all numbers.
   const int left = static_cast<int>(ipc::kDevices) - std::popcount((held & ~own) | kept_);
   for (uint8_t device = 0; device < ipc::kDevices; ++device) {
     const GpuId& id = device < devices.size() ? devices[device] : kUnknown;
@@ -58,7 +58,7 @@ DeviceMap GpuNumbers::map(std::span<const GpuId> devices, Numbers held, Numbers 
     const bool is_new = number != kNoGpu && id != kUnknown && ids_[number] != id;
     const bool many = std::popcount((own | mine) & ~kept_) >= (left + 1) / 2;
     if (number == kNoGpu || (mine & bit(number)) != 0 || (is_new && many && !privileged)) {
-      number = kNoGpu;  // there is none, two devices would be one GPU, or he has enough
+      number = kNoGpu;  // no number is free, it is used twice, or the user has enough
       continue;
     }
     if (is_new) ids_[number] = id;

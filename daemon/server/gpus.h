@@ -1,6 +1,6 @@
-// Which GPU of this host a client's device is. A process counts those that it sees
-// (CUDA_VISIBLE_DEVICES, what its container was given), so that device 0 of two processes may be
-// two GPUs; what tells these apart is cuDeviceGetUuid, as each client says it.
+// Which GPU of this host a client's device is. A process numbers the GPUs that it sees
+// (CUDA_VISIBLE_DEVICES, its container's devices), so device 0 of two processes may be two GPUs.
+// The UUIDs of cuDeviceGetUuid, which clients send, tell them apart.
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace heddle::server {
 
 using GpuId = std::array<uint8_t, ipc::kGpuIdBytes>;  // zeros: unknown
 
-// A client's devices: the number of the GPU of each, or kNoGpu, where its launches run freely.
+// The GPU's number of each of a client's devices. kNoGpu: its launches there are not scheduled.
 inline constexpr uint8_t kNoGpu = 0xff;
 using DeviceMap = std::array<uint8_t, ipc::kDevices>;
 
@@ -28,17 +28,18 @@ constexpr DeviceMap same_numbers() {
   return map;
 }
 
-// A GPU has its number for as long as any client has the GPU, and on until another needs it.
+// The numbers of GPUs. A GPU keeps its number while any client has it, and until another GPU needs
+// the number.
 class GpuNumbers {
  public:
   using Numbers = uint32_t;  // a bit each
 
-  // GPUs that the host has, as its driver says: these have the first numbers for good.
+  // The host's GPUs by its driver: they have the first numbers for good.
   void keep(std::span<const GpuId> gpus);
 
-  // The numbers of a new client's devices. `held`: those that clients have; of these `own` are of
-  // clients of the same user, who can have half of what others leave unless `privileged`. Whose
-  // devices have no known id keeps its own numbers.
+  // The numbers of a new client's devices. `held`: numbers that clients have; `own`: those among
+  // them of the same user. Unless `privileged`, a user can have half of the numbers that others
+  // leave. A client without known ids keeps its own numbering.
   DeviceMap map(std::span<const GpuId> devices, Numbers held, Numbers own, bool privileged);
 
   const GpuId& id(uint8_t number) const { return ids_[number]; }
@@ -52,18 +53,18 @@ class GpuNumbers {
   Numbers kept_ = 0;
 };
 
-// Which constants the interference estimator goes by (profiles/gpu): those in
-// share/heddle/gpu beside the executable's bin/.
+// The directory of GPU constants for the interference estimator (profiles/gpu): share/heddle/gpu
+// beside the executable's bin/.
 std::string installed_gpu_models();
 
-// Called once a device, on the loop's thread, as it is learned. Gives the scheduler the model in
-// `directory` that is of the GPU, as its driver names it. Where there is none, or its file is
-// wrong, the log says so, and the core's own constants stay.
+// Gives the scheduler the model in `directory` that has the GPU's name. If there is none, or its
+// file is wrong, the log says so, and the core's own constants stay. Called once for each device,
+// on the loop's thread.
 void use_gpu_model(core::Scheduler& scheduler, const std::string& directory, const std::string& gpu,
                    Log& log);
 
-// What the NVIDIA driver says of the host's GPUs, in /proc/driver/nvidia: nobody's claim. Where
-// there is none (a container without it, the simulated GPU), clients say it.
+// The host's GPUs by the NVIDIA driver, in /proc/driver/nvidia: this needs no client's word.
+// Without it (in some containers, and with the simulated GPU) the clients tell.
 struct DriverGpu {
   std::string model;  // "NVIDIA H200"
   GpuId id{};
@@ -72,10 +73,10 @@ struct DriverGpu {
 // "GPU-00112233-4455-6677-8899-aabbccddeeff"
 std::optional<GpuId> parse_gpu_id(const std::string& text);
 
-// By ascending bus address; those whose UUID the driver does not know yet are left out.
+// By ascending bus address, without those whose UUID the driver does not know yet.
 std::vector<DriverGpu> driver_gpus(const std::string& directory = "/proc/driver/nvidia/gpus");
 
-// A GPU of theirs, or a MIG instance of one, may call itself so.
+// Whether one of these GPUs, or a MIG instance of one, may have that name.
 bool has_model(const std::vector<DriverGpu>& gpus, const std::string& name);
 
 }  // namespace heddle::server

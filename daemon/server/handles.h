@@ -85,8 +85,8 @@ class Timer {
   Handle<uv_timer_t> timer_;
 };
 
-// Calls `changed` with the name of what changed in a directory, or with the directory's own: it was
-// moved or removed perhaps, and then it is not seen any more.
+// Calls `changed` with the name of a changed entry of a directory. The directory's own name: it may
+// have been moved or removed, and then there are no more calls.
 class DirectoryWatch {
  public:
   DirectoryWatch(uv_loop_t* loop, const std::string& path, std::function<void(const char*)> changed)
@@ -99,7 +99,7 @@ class DirectoryWatch {
         },
         path.c_str(), 0);
   }
-  int error() const { return error_; }  // 0, or libuv's
+  int error() const { return error_; }  // 0, or libuv's error
 
  private:
   using Event = Handle<uv_fs_event_t, const char*>;
