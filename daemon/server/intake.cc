@@ -26,7 +26,7 @@ core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now
 }
 
 core::TimeNs clock_ahead(const Clocks& client, const Clocks& daemon) {
-  constexpr core::TimeNs kAgeMost = 2'000'000'000;  // then the shim has given up
+  constexpr core::TimeNs kAgeMost = 2'000'000'000;  // a shim does not wait longer for an answer
   constexpr core::TimeNs kMost = std::numeric_limits<core::TimeNs>::max() / 4;
   if (client.monotonic_ns == 0) return 0;
   const auto apart = [=](uint64_t a, uint64_t b) {
@@ -34,7 +34,7 @@ core::TimeNs clock_ahead(const Clocks& client, const Clocks& daemon) {
   };
   const core::TimeNs age = apart(daemon.wall_ns, client.wall_ns);
   core::TimeNs ahead = apart(client.monotonic_ns, daemon.monotonic_ns);
-  if (age > 0 && age <= kAgeMost) ahead += age;  // else the wall clock was set meanwhile
+  if (age > 0 && age <= kAgeMost) ahead += age;  // otherwise the wall clock was set meanwhile
   return std::abs(ahead) > kStampNs ? ahead : 0;
 }
 
@@ -107,7 +107,7 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
 void Intake::take_completion(const Claim& claim) {
   const ipc::RecordFields& f = claim.fields;
   core::DoneBody& done = emit(core::EventKind::kCompleted, claim).done;
-  // Nothing is done that was not posted.
+  // Work that was not posted cannot be done.
   done.stream_seq =
       f.stream == ipc::kAllStreams ? f.stream_seq : std::min(f.stream_seq, newest_[f.stream]);
   done.duration_us = done.stream_seq == f.stream_seq ? f.duration_us : 0;
@@ -131,7 +131,8 @@ void Intake::end_wait(Thread& thread) {
   thread.waits_since = 0;
 }
 
-// Whose return was lost with a full ring is not waited for without end.
+// Whether a thread is in a synchronizing call on the claim's device. After kWaitMost it does not
+// count: the record of its return may have been lost in a full ring.
 bool Intake::anyone_waits(const Claim& claim) const {
   return waiting_ > 0 && std::any_of(threads_.begin(), threads_.end(), [&](const Thread& thread) {
            return thread.waits_since != 0 && thread.waits_on == claim.fields.device &&
@@ -145,7 +146,8 @@ void Intake::take_launch(const Claim& claim, bool known) {
   end_wait(thread);
   if (!thread.posted) thread.posted = std::make_unique<std::array<uint64_t, ipc::kStreams>>();
   uint64_t& last = (*thread.posted)[f.stream];
-  // Streams beyond the last slot share it, and threads a gate, so that their counts interleave.
+  // Streams beyond the pool share the last slot, and threads share a number of gates.h: there the
+  // sequence numbers interleave.
   const bool shared = f.stream == ipc::kStreams - 1 || claim.thread >= ipc::kThreads;
   if (f.stream_seq == 0 || (f.stream_seq <= last && !shared)) {
     ++malformed_;
@@ -157,8 +159,8 @@ void Intake::take_launch(const Claim& claim, bool known) {
   fill_launch(emit(core::EventKind::kPosted, claim), claim, known);
 }
 
-// The launches that the thread did not tell of, the last of which was of the claim's kernel if that
-// is `known`.
+// Counts the thread's launches without a record before this claim. `known`: the claim's kernel is
+// that of the last one.
 void Intake::take_row(const Claim& claim, bool known) {
   const ipc::RecordFields& f = claim.fields;
   if (f.untold == 0) return;

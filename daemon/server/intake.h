@@ -1,5 +1,5 @@
-// What one client claims, checked. A claim is a private copy of something that the client wrote
-// into shared memory; the intake turns it into core events, or calls it malformed. Pure: no shared
+// Checks the claims of one client. A claim is a private copy of a record that the client wrote into
+// shared memory. The intake turns it into core events, or counts it as malformed. Pure: no shared
 // memory, no clock, no system call.
 //
 // Claims arrive in the order of their (clamped) times, over all threads of all clients.
@@ -34,50 +34,50 @@ struct Claim {
   ipc::RecordFields fields{};
 };
 
-// A client that was not heard for longer than this is taken to have acted this long ago.
+// The oldest time that a claim may have.
 inline constexpr core::TimeNs kClaimAgeMax = 1'000'000'000;
 
-// When the client says it happened, as far as that is possible: not in the future, not before
-// `floor` (what the same thread said last), not absurdly long ago.
+// The client's time of a claim, clamped: not in the future, not before `floor` (Client::floor_of),
+// not older than kClaimAgeMax.
 core::TimeNs plausible_time(uint64_t at_ns, core::TimeNs floor, core::TimeNs now);
 
-// How far the CLOCK_MONOTONIC of a client that sent `client` is ahead of the daemon's, who reads
-// `daemon` now: 0, unless the client is in a time namespace. That leaves the wall clock alone,
-// which so tells how old the message is.
+// How far the client's CLOCK_MONOTONIC is ahead of the daemon's. `client`: its clocks in the
+// message; `daemon`: the daemon's clocks now. 0 unless the client is in a time namespace. A time
+// namespace leaves the wall clock alone, so that tells how old the message is.
 core::TimeNs clock_ahead(const Clocks& client, const Clocks& daemon);
 
-// From a record's time stamp to the record, or between two clocks that are the same, at most.
+// The longest time from a record's time stamp to its publication, or between two equal clocks.
 inline constexpr core::TimeNs kStampNs = 50'000'000;
 
 class Intake {
  public:
-  // `devices`: how many the client has; it cannot launch on others. `gpus`: which they are.
+  // `devices`: the number of the client's devices. `gpus`: the GPUs that they are.
   explicit Intake(core::ClientId id, uint32_t devices = ipc::kDevices,
                   const DeviceMap& gpus = same_numbers())
       : id_(id), devices_(devices), gpus_(gpus) {}
 
-  // It is of a device that nobody schedules.
+  // The claim is of a device without a scheduler.
   bool unscheduled(const Claim& claim) const {
     return claim.source != Claim::Source::kWithdrawal && claim.fields.device < devices_ &&
            gpu_of(claim) == kNoGpu;
   }
-  // A launch with a ticket; as a record, it is no event (gates.h).
+  // The record of a launch with a ticket. It goes to gates.h, not to the core.
   static bool is_gated(const Claim& claim) {
     return claim.source == Claim::Source::kRecord &&
            (claim.fields.admission == wire::Admission::GATED || waits(claim));
   }
-  // Its thread waits.
+  // The launch's thread waits for the ticket.
   static bool waits(const Claim& claim) { return claim.fields.admission == wire::Admission::ASK; }
-  // Nothing in it is beyond what there is.
+  // All its numbers are in range.
   bool plausible(const Claim& claim) const;
-  // Not of one unscheduled. At most three events, valid until the next call. `known` says whether
-  // the kernel index was registered. Empty and malformed() one higher: the claim is impossible.
+  // Turns a claim, not an unscheduled one, into at most three events, valid until the next call.
+  // `known`: its kernel index was registered. Empty, and malformed() one higher: it is impossible.
   std::span<const core::Event> take(const Claim& claim, bool known);
 
-  // The ticket that the core knows of and did not let go: 0 if there is none. Of a thread of
+  // The ticket of which the core knows and that it has not granted; 0: none. `thread`: a number of
   // gates.h.
   uint32_t open_ask(uint16_t thread) const { return threads_[thread].open; }
-  uint32_t asking() const { return asking_; }  // on so many devices there is one
+  uint32_t asking() const { return asking_; }  // the number of devices with such a ticket
   void granted(uint16_t thread);
 
   uint64_t malformed() const { return malformed_; }
@@ -85,12 +85,12 @@ class Intake {
 
  private:
   struct Thread {
-    uint32_t open = 0;             // of gates.h: ticket that the core knows and did not let go
-    uint8_t device = 0;            // of that
-    uint8_t waits_on = 0;          // device of the synchronizing call that it is in,
-    core::TimeNs waits_since = 0;  // and since when; 0: in none
-    // Last sequence number per stream: a thread's own launches only ever go forward. Made with the
-    // thread's first launch.
+    uint32_t open = 0;             // open_ask()
+    uint8_t device = 0;            // of that ticket
+    uint8_t waits_on = 0;          // the device of its synchronizing call,
+    core::TimeNs waits_since = 0;  // and when that began; 0: it is in none
+    // The thread's last sequence number per stream: its own launches only go forward. Made with its
+    // first launch.
     std::unique_ptr<std::array<uint64_t, ipc::kStreams>> posted;
   };
 
@@ -111,7 +111,7 @@ class Intake {
   const core::ClientId id_;
   const uint32_t devices_;
   const DeviceMap gpus_;
-  std::array<Thread, ipc::kThreads + ipc::kDevices> threads_;  // with those of gates.h
+  std::array<Thread, ipc::kThreads + ipc::kDevices> threads_;  // with the numbers of gates.h
   std::array<uint64_t, ipc::kStreams> newest_{};  // sequence number per stream, over all threads
   uint32_t asking_ = 0;                           // threads with an open ticket
   uint32_t waiting_ = 0;                          // threads in a synchronizing call

@@ -27,7 +27,7 @@ void Jobs::begin() {
   const auto done = [](uv_work_t* request, int) {
     auto& jobs = *static_cast<Jobs*>(request->data);
     const Job job = std::exchange(jobs.current_, {});
-    job.then();  // what it adds waits until it is over
+    job.then();  // jobs that it adds wait until it returns
     jobs.running_ = false;
     if (!jobs.waiting_.empty()) jobs.begin();
   };

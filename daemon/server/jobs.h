@@ -1,5 +1,5 @@
-// What waits for disks, name services or compilers, off the loop: on a thread of libuv's pool, one
-// after the other, in the order in which they were added. Loop thread only.
+// Jobs that wait for disks, name services or compilers. They run off the loop, on a thread of
+// libuv's pool, one after the other in the order in which they were added. Loop thread only.
 #pragma once
 
 #include <uv.h>
@@ -12,16 +12,15 @@ namespace heddle::server {
 class Jobs {
  public:
   explicit Jobs(uv_loop_t* loop) : loop_(loop) {}
-  // Waits for the one that is under way; what did not begin is dropped.
+  // Waits for the running job; the others are dropped.
   ~Jobs();
   Jobs(const Jobs&) = delete;
   Jobs& operator=(const Jobs&) = delete;
 
-  // `work` runs on the pool, once those added before are done, their `then` included; `then`
-  // follows on the loop. Between the two nothing else of this queue runs, so that `work` may look
-  // at what only jobs change.
+  // `work` runs on the pool once earlier jobs are done with their `then`. Its own `then` follows on
+  // the loop. No other job runs between the two, so `work` may read state that only jobs change.
   void add(std::function<void()> work, std::function<void()> then);
-  // Runs the loop until the one that is under way is done, and drops the others.
+  // Runs the loop until the running job is done, and drops the others.
   void finish();
 
  private:

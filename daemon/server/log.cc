@@ -41,7 +41,7 @@ int64_t steady_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
-// The journal has the time of each line: systemd names the stream that it reads.
+// Whether the journal reads standard error, and adds the time itself: systemd names its stream.
 bool goes_to_journal() {
   const char* stream = getenv("JOURNAL_STREAM");
   struct stat error;
@@ -51,13 +51,13 @@ bool goes_to_journal() {
 
 constexpr std::chrono::seconds kLastWords(1);
 
-// What standard error does not take, a full disk or a reader that has gone, is lost.
+// Text that standard error does not take (the disk is full, or the reader has gone) is lost.
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t count = ::write(STDERR_FILENO, text.data(), text.size());
     if (count >= 0) {
       text.remove_prefix(static_cast<size_t>(count));
-    } else if (errno == EAGAIN) {  // somebody else made it non-blocking
+    } else if (errno == EAGAIN) {  // another process made it non-blocking
       pollfd writable{STDERR_FILENO, POLLOUT, 0};
       poll(&writable, 1, -1);
     } else if (errno != EINTR) {
@@ -66,7 +66,7 @@ void write_all(std::string_view text) {
   }
 }
 
-// spdlog's own waits for a reader inside the lock of standard error.
+// spdlog's own sink holds the lock of standard error while it waits for a reader.
 class ErrorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   std::atomic<bool> flushed{false};
@@ -129,7 +129,7 @@ Log::~Log() {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (sink.flushed) return;
-  // A thread that cannot write outlives the log, until the process ends.
+  // The writing thread may hang in a write, so it outlives the log, until the process ends.
   static auto* const outlive = new std::vector<std::shared_ptr<spdlog::details::thread_pool>>();
   outlive->push_back(std::move(thread_));
 }

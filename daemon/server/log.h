@@ -1,10 +1,9 @@
-// Structured logs: one event a line in logfmt,
-// `time=2026-11-29T03:40:00.123Z level=info event=client_attached pid=7 ...`; the journal has its
-// own time, so that it gets none. Levels say who must read them: error: the administrator must act;
-// warning: should look; info: what happened; debug: for who develops heddle. Nothing on the launch
-// path logs, and who logs never waits: a thread of its own writes the lines, and what it cannot
-// write in time is dropped, the oldest first, and counted. So is what one user's programs cause too
-// often.
+// Structured logs: one event a line in logfmt, `time=2026-11-29T03:40:00.123Z level=info
+// event=client_attached pid=7 ...`. The journal has times of its own, so lines for it have none.
+// Levels by audience: error: the administrator must act; warning: the administrator should look;
+// info: events; debug: for developers of heddle. The launch path does not log, and a caller never
+// waits: a thread of the log's own writes the lines. Lines that it cannot write in time are
+// dropped, the oldest first, and counted. So are lines that one user's programs cause too often.
 #pragma once
 
 #include <concepts>
@@ -28,7 +27,7 @@ namespace heddle::server {
 
 enum class LogLevel : uint8_t { kDebug, kInfo, kWarning, kError, kOff };
 
-// A key and its value. The text is only read during the call that it is passed to.
+// A key and its value. The text must live until the call returns.
 struct Field {
   Field(std::string_view k, std::string_view v) : key(k), value(v) {}
   Field(std::string_view k, const char* v) : key(k), value(std::string_view(v)) {}
@@ -42,15 +41,15 @@ struct Field {
   std::variant<std::string_view, int64_t, double> value;
 };
 
-// Writes to standard error. Text that came from a client is quoted and escaped, so that a label
-// cannot forge a line.
+// Writes to standard error. Text is quoted and escaped, so that a client's label cannot forge a
+// line.
 class Log {
  public:
   using Fields = std::initializer_list<Field>;
-  static constexpr size_t kLines = 2048;  // that wait; the oldest beyond are lost
+  static constexpr size_t kLines = 2048;  // the most that wait; beyond, the oldest are lost
 
   explicit Log(LogLevel least);
-  // Waits a second at most for what is still to be written.
+  // Waits for the lines that are left, a second at most.
   ~Log();
   Log(const Log&) = delete;
   Log& operator=(const Log&) = delete;
@@ -61,8 +60,8 @@ class Log {
     write(LogLevel::kWarning, event, fields);
   }
   void error(std::string_view event, Fields fields = {}) { write(LogLevel::kError, event, fields); }
-  // The same of what a client can cause as often as it likes: its user has so many lines in ten
-  // seconds (log_limit.h). What is beyond is counted, and told by tell_left_out().
+  // The same for events that a client can cause at will: its user has a number of lines in ten
+  // seconds (log_limit.h). Further lines are counted, and tell_left_out() reports them.
   void info(Causer by, std::string_view event, Fields fields) {
     if (admits(LogLevel::kInfo, by, event)) info(event, fields);
   }
@@ -70,11 +69,11 @@ class Log {
     if (admits(LogLevel::kWarning, by, event)) warning(event, fields);
   }
 
-  // To be called now and then, while it says that anything was left out.
+  // While left_out() is true, tell_left_out() is to be called at intervals.
   bool left_out() const { return limit_.left_out(); }
   void tell_left_out();
 
-  // Lines that were lost so far; a line says so too.
+  // The number of lines lost so far; a log line says so, too.
   uint64_t lost() const;
 
  private:
@@ -88,7 +87,7 @@ class Log {
   LogLimit limit_;
 };
 
-// `text` as it stands if it needs no quoting, else in double quotes with escapes.
+// `text` as it is if it needs no quoting; otherwise in double quotes with escapes.
 std::string quoted(std::string_view text);
 
 }  // namespace heddle::server

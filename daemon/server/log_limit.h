@@ -1,5 +1,5 @@
-// How many lines of the log a user's programs may cause. Who starts programs, or sends nonsense, at
-// will would fill a disk else, and bury what others must read. Told the time; no clock of its own.
+// Limits how many log lines a user's programs may cause. Otherwise a user who starts programs, or
+// sends nonsense, could fill a disk and bury other lines. The caller passes the time.
 #pragma once
 
 #include <sys/types.h>
@@ -13,27 +13,27 @@
 
 namespace heddle::server {
 
-// Whose doing a line is. Root of a container is uid 0 as well: what is not privileged has a count
-// of its own.
+// The user that caused a line. Root of a container has uid 0, too, so the unprivileged have counts
+// of their own.
 struct Causer {
   uid_t uid;
   bool privileged;
 
   auto operator<=>(const Causer&) const = default;
 };
-// Some client's: whose is not known.
+// A client of an unknown user.
 inline constexpr Causer kSomeClient{static_cast<uid_t>(-1), false};
 
 class LogLimit {
  public:
   static constexpr int64_t kWindowNs = 10'000'000'000;
   static constexpr uint64_t kLines = 100;  // of a user in a window
-  // All others count as kSomeClient, but who is privileged: nobody takes his place.
+  // Beyond so many users, further ones count as kSomeClient, except the privileged.
   static constexpr size_t kUsers = 64;
 
   struct LeftOut {
     uint64_t lines = 0, more = 0;
-    std::string event;  // the last that was left out
+    std::string event;  // of the last line that was left out
   };
 
   bool due(int64_t now) const { return now >= end_; }
@@ -48,7 +48,7 @@ class LogLimit {
     count.event = event;
     return false;
   }
-  // Ends the window: whose lines were left out, and how many.
+  // Ends the window. Returns the users whose lines were left out, and how many.
   std::map<Causer, LeftOut> take() {
     std::map<Causer, LeftOut> all = std::exchange(counts_, {});
     std::erase_if(all, [](const auto& entry) { return entry.second.more == 0; });

@@ -39,7 +39,7 @@ std::vector<Membership> memberships_of(const Identity& who) {
   std::vector<Membership> all;
   if (const auto limit = ipc::parse_memory(who.terms.memory))
     all.push_back({group_of(who), *limit});
-  // Nobody joins another user's.
+  // Groups of a run are per user, so that no client joins another user's.
   if (const auto asked = ipc::parse_memory(who.memory_asked)) {
     const std::string whose = who.run.empty() ? "client " + std::to_string(who.id)
                                               : "run " + std::to_string(who.uid) + ":" + who.run;
@@ -99,7 +99,8 @@ uint64_t MemoryAccounts::held_by_others(core::ClientId id, const std::string& gr
   return all;
 }
 
-// Where there is too little room, what others hold and do not use may be had in a moment.
+// If there is too little room, but enough with other members' unused memory, the client is told to
+// retry.
 ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint64_t bytes) {
   const auto it = members_.find(id);
   if (it == members_.end() || device >= ipc::kDevices) return ipc::kMemoryGranted;
@@ -109,7 +110,7 @@ ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint
   uint64_t room = kAll, room_soon = kAll, chunk = ipc::kMemoryChunk;
   for (const Membership& limit : member.limits) {
     const uint64_t most = limit.limit.of(member.total[device]);
-    if (most == 0) continue;  // a part of what is not known
+    if (most == 0) continue;  // the limit is a part of an unknown size
     const uint64_t free = less(less(most, context_), held_by_others(id, limit.group, gpu));
     uint64_t slack = 0;
     for_each_other(id, limit.group, gpu, [&](core::ClientId other, const Member& m, uint32_t d) {
@@ -188,7 +189,7 @@ std::map<std::pair<core::ClientId, uint32_t>, MemoryAccounts::View> MemoryAccoun
   return all;
 }
 
-// `others(group, gpu)`: what counts of a group besides what the member allocated itself.
+// `others(group, gpu)`: the bytes that count for a group besides the member's own allocations.
 template <class Others>
 MemoryAccounts::View MemoryAccounts::view_of(const Member& member, uint32_t device,
                                              Others&& others) {

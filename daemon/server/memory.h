@@ -1,10 +1,10 @@
-// The accounts of device memory: who may hold how much, of which limits (ipc/memory.h).
+// The accounts of device memory: how much each client may hold under its limits (ipc/memory.h).
 //
-// A group is everybody whom one limit holds together, on each GPU apart. Its account is the sum of
-// what its members were granted; a member uses at most that. What a process was granted is free
-// again when it ends. What it does not use it must give back when it is asked: else it is taken,
-// so that none keeps what it only claims. No clock and no socket: the server brings questions and
-// the time, and carries answers.
+// A group is all clients that share one limit, on each GPU apart. Its account is the sum of its
+// members' grants, and a member uses at most its grant. A grant is free again when its process
+// ends. A member must give back memory that it does not use when it is asked; otherwise the daemon
+// takes it, so that no client keeps memory that it only claims. No clock and no socket: the server
+// brings questions and the time, and carries the answers.
 #pragma once
 
 #include <array>
@@ -23,54 +23,54 @@
 
 namespace heddle::server {
 
-// What the client says that it has allocated on the device, and how often it was refused.
+// The bytes that the client says it has allocated on the device, and its number of refusals.
 uint64_t memory_used(const Client& client, uint32_t device);
 uint64_t memory_refused(const Client& client, uint32_t device);
 
-// A limit that holds a client, together with all others who have the same name in `group`.
+// A limit of a client, which it shares with all clients of the same `group`.
 struct Membership {
   std::string group;
   ipc::MemoryAmount limit;
 };
-// By its rule, and by what it asks for itself. Both hold.
+// The limits by its rule, and by its own request. Both hold.
 std::vector<Membership> memberships_of(const Identity& who);
 
 class MemoryAccounts {
  public:
-  // Longer than a shim takes to give back, and less than the one that asks waits.
+  // Longer than a shim takes to give memory back, and shorter than the asking shim waits.
   static constexpr core::TimeNs kGiveBackNs = 120'000'000;
   using Bytes = std::array<uint64_t, ipc::kDevices>;  // by the client's devices
-  // What a client uses of what it was granted, by its own count: read for listings, and to know
-  // whom to ask for what is left.
+  // The bytes of its grant that a client uses, by its own count. Read for listings, and to find
+  // clients that can give memory back.
   using UsedBy = std::function<uint64_t(core::ClientId, uint32_t device)>;
-  // `context`: what each process counts beside its allocations, for its context and modules.
+  // `context`: bytes that count for each process beside its allocations, for context and modules.
   MemoryAccounts(uint64_t context, UsedBy used) : context_(context), used_(std::move(used)) {}
 
-  // What it says that it holds is granted, up to its limit. What it uses beyond counts all the
-  // same.
+  // The client joins. The bytes that it says it holds are granted up to its limit; use beyond that
+  // counts all the same.
   void join(core::ClientId id, const DeviceMap& gpus, const Bytes& total, const Bytes& held);
-  // Other limits: nothing is taken away by them.
+  // Sets other limits. They take no grant away.
   void set_limits(core::ClientId id, std::vector<Membership> limits);
   void leave(core::ClientId id) { members_.erase(id); }
 
-  // The client will hold `bytes` in all; or, `release`, keeps to that from now on.
+  // need(): the client wants to hold `bytes` in all. release(): it will hold no more than that.
   ipc::MemoryVerdict need(core::ClientId id, uint32_t device, uint64_t bytes);
   void release(core::ClientId id, uint32_t device, uint64_t bytes);
-  // Others with whom it shares a limit, and who have been granted more than they use there.
+  // Other clients (with their device) that share a limit with it, and use less than their grant.
   std::vector<std::pair<core::ClientId, uint32_t>> with_slack(core::ClientId id,
                                                               uint32_t device) const;
-  // One of those is asked for what it does not use. True: it was, for kGiveBackNs, and that is
-  // taken; its shim must see that before anybody else is granted it.
+  // Asks one of those for its unused memory. True: it was asked kGiveBackNs ago, so the memory is
+  // taken now; its shim must see that before another client is granted it.
   bool ask_back(core::ClientId id, uint32_t device, core::TimeNs now);
 
   struct View {
     uint64_t granted = 0;
-    uint64_t limit = 0;   // the least that holds it; 0: none
-    uint64_t others = 0;  // of that, besides what the client allocated itself
-    std::string group;    // whose limit it is
+    uint64_t limit = 0;   // the tightest limit; 0: none
+    uint64_t others = 0;  // bytes that count of it besides the client's own allocations
+    std::string group;    // the group of that limit
   };
   View view(core::ClientId id, uint32_t device) const;
-  // Those of all clients that have a limit, at the cost of one.
+  // The views of all clients with a limit, at the cost of one view.
   std::map<std::pair<core::ClientId, uint32_t>, View> views() const;
 
   struct Group {
@@ -80,19 +80,20 @@ class MemoryAccounts {
     uint32_t members = 0;
   };
   std::vector<Group> groups() const;
-  // The client's device that is this GPU, or kDevices.
+  // The client's device that is this GPU; kDevices: none.
   uint32_t device_on(core::ClientId id, uint8_t gpu) const;
 
  private:
   struct Member {
     DeviceMap gpus{};
     Bytes total{}, granted{};
-    std::array<core::TimeNs, ipc::kDevices> asked{};  // since when; 0: it gave all back
+    std::array<core::TimeNs, ipc::kDevices> asked{};  // when it was asked; 0: it gave all back
     std::vector<Membership> limits;
   };
-  // What counts of it: it may use more than it was granted, as graphs and pools grow by themselves.
+  // The bytes that count for it: the grant, or its use if that is more, as graphs and pools grow by
+  // themselves.
   uint64_t held(core::ClientId id, const Member& member, uint32_t device) const;
-  // Calls `visit(id, member, device)` for each other of the group on that GPU.
+  // Calls `visit(id, member, device)` for each other member of the group on that GPU.
   template <class Visit>
   void for_each_other(core::ClientId id, const std::string& group, uint8_t gpu,
                       Visit&& visit) const;

@@ -50,7 +50,7 @@ void MemoryLedger::set_limits(Client& client) {
   for (uint32_t device = 0; device < ipc::kDevices; ++device) {
     show(client, device, accounts_.view(id, device));
   }
-  want_back_(id);  // under a lower limit what it does not use is no longer its own
+  want_back_(id);  // a lower limit has no room for memory that it does not use
 }
 
 void MemoryLedger::show(Client& client, uint32_t device, const MemoryAccounts::View& view) {
@@ -80,7 +80,7 @@ void MemoryLedger::need(Client& client, const MemoryNeed& need) {
   terms.memory_answered.store(need.number, std::memory_order_release);
 }
 
-// It asks again in a moment; what was taken for it, the others' shims see before.
+// The client asks again in a moment. By then the other clients' shims have seen what was taken.
 void MemoryLedger::ask_others(core::ClientId id, uint32_t device) {
   for (const auto& [other, its] : accounts_.with_slack(id, device)) {
     if (!accounts_.ask_back(other, its, monotonic_now())) {

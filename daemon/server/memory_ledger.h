@@ -1,5 +1,5 @@
-// Limits on device memory, between the accounts (memory.h) and the clients: what their terms say,
-// and whom to ask for what it does not use. Loop thread only.
+// Connects the accounts of device memory (memory.h) with the clients: their limits by their terms,
+// and requests to give unused memory back. Loop thread only.
 #pragma once
 
 #include <functional>
@@ -13,17 +13,17 @@ namespace heddle::server {
 
 class MemoryLedger {
  public:
-  // `want_back(id)`: the client is to look what it need not keep.
+  // `want_back(id)`: asks the client to give back memory that it does not use.
   MemoryLedger(uint64_t context, const Roster& roster, Log& log,
                std::function<void(core::ClientId)> want_back);
 
-  // Before the client hears that it is attached: it reads what it was granted then.
+  // Called before the client hears that it is attached, because it reads its grant then.
   void join(Client& client, const AttachMessage& message);
   void leave(core::ClientId id) { accounts_.leave(id); }
-  // By its terms, which may be others.
+  // Sets the limits by the client's present terms.
   void set_limits(Client& client);
   void need(Client& client, const MemoryNeed& need);
-  // Tells everybody how much others hold, which changes with each of their allocations.
+  // Tells all clients how much others hold. That changes with each of their allocations.
   void show();
   const MemoryAccounts& accounts() const { return accounts_; }
 

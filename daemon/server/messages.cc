@@ -19,7 +19,7 @@ constexpr int kNestingMax = 8;
 constexpr size_t kParamsMax = 64;
 constexpr double kTrialMaxS = 30 * 86'400;
 constexpr double kSlowdownMost = 100;
-constexpr uint64_t kMemoryMost = uint64_t{1} << 48;  // so that sums stay sums
+constexpr uint64_t kMemoryMost = uint64_t{1} << 48;  // so that sums cannot overflow
 
 std::string cut(capnp::Text::Reader text, size_t most) {
   return std::string(text.cStr(), std::min<size_t>(text.size(), most));
@@ -40,7 +40,7 @@ void decode_memory(wire::Attach::Reader in, AttachMessage& out) {
   out.counts_memory = in.getMemoryTotal().size() > 0;
 }
 
-// What is no limit is none.
+// A part outside of 0 to 1 is no limit.
 float part_of_peak(float part) { return part > 0 && part < 1 ? std::max(part, 0.01F) : 0; }
 
 AttachMessage decode_attach(wire::Attach::Reader in) {
@@ -92,7 +92,7 @@ core::NodesBody decode_nodes(wire::RegisterKernel::Reader in) {
   constexpr uint32_t kCountMost = std::numeric_limits<uint16_t>::max();
   core::NodesBody out{};
   out.graph = in.getIndex();
-  uint64_t others = in.getOtherNodes();  // and what there is no room for: of those nothing is known
+  uint64_t others = in.getOtherNodes();  // and those beyond the room for nodes
   for (const wire::GraphNode::Reader node : in.getNodes()) {
     const bool kept = out.count < out.kMost && node.getKernel() < ipc::kKernels;
     const uint32_t count = kept ? std::min(node.getCount(), kCountMost) : 0;

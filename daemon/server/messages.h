@@ -1,5 +1,5 @@
-// Control messages, decoded into plain structs. Everything a peer sent is hostile: limits on size,
-// traversal and nesting, and Cap'n Proto's exceptions end here.
+// Control messages, decoded into plain structs. A peer's packets are hostile: this limits size,
+// traversal and nesting, and catches Cap'n Proto's exceptions.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace heddle::server {
 
-// CLOCK_MONOTONIC and CLOCK_REALTIME at one moment; zeros: not told.
+// CLOCK_MONOTONIC and CLOCK_REALTIME at one moment; zeros: not sent.
 struct Clocks {
   uint64_t monotonic_ns = 0, wall_ns = 0;
 };
@@ -35,14 +35,14 @@ struct AttachMessage {
   std::string gpu_name;
   std::string sms;
   std::vector<uint16_t> sm_groups;
-  std::vector<ipc::MadeSets> made_sets;  // by its device, as far as it says
+  std::vector<ipc::MadeSets> made_sets;  // by device; may be fewer than devices
   std::array<uint64_t, ipc::kDevices> memory_total{}, memory_held{};
   std::string memory;
   std::string run;
   bool mps_memory_limit = false;
   bool streams_wait = false;
   core::ChannelMax channel_max{};
-  bool counts_memory = false;  // it says what its devices have
+  bool counts_memory = false;  // it sent memory_total
   Clocks clocks;
 };
 
@@ -85,11 +85,11 @@ struct Request {
   Kind kind = Kind::kStatus;
   std::string policy;  // kPolicyLoad, kPolicySet, kPolicyShadow
   std::vector<std::pair<std::string, std::string>> params;
-  bool reset = false;  // kPolicySet: these, or all if there are none, are as in the file again
-  // kPolicyLoad: then back to what runs now; 0: it stays. kPolicyPromote: it is watched for so
-  // long.
+  bool reset = false;  // kPolicySet: sets `params`, or all if empty, back to the file's values
+  // kPolicyLoad: then back to the present policy; 0: the new one stays. kPolicyPromote: how long it
+  // is watched.
   double for_s = 0;
-  double slowdown_max = 0;  // kPolicyPromote: of runs
+  double slowdown_max = 0;  // kPolicyPromote: the most that runs may be slowed
   uint64_t generation = 0;  // kPolicyRollback
   bool bypass = false;
   int priority = -1;  // kEffective

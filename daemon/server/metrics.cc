@@ -11,7 +11,7 @@ static_assert(sizeof(DaemonCounts) == std::size(kDaemonMetrics) * sizeof(uint64_
 static_assert(sizeof(PolicyCounts) == std::size(kPolicyMetrics) * sizeof(uint64_t),
               "a counter of policies has no row in kPolicyMetrics");
 
-// The client's own memory: copies of it are all that is used.
+// Reads the counters in the client's memory. That is hostile, so each is read once, as a copy.
 ClientCounts counts_of(const Client& client) {
   const ipc::ClientMemory& memory = client.memory();
   const auto read = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };

@@ -16,8 +16,8 @@ namespace heddle::server {
 
 enum class MetricType : uint8_t { kCounter, kGauge };
 
-// One row of the table. Whatever prints it (`heddle status`, `ps`, `metrics`, their --json) goes
-// through the table: a new counter is one line there.
+// One row of the table. All output (`heddle status`, `ps`, `metrics`, their --json) goes through
+// the table, so that a new counter is one line there.
 struct MetricInfo {
   const char* name;  // its key in JSON
   const char* unit;  // of the value: "us", or "" for a number
@@ -25,23 +25,24 @@ struct MetricInfo {
   MetricType type;
 };
 
-// `Of` is a plain struct; the member may be of one that it derives from.
+// `Of` is a plain struct; the member may belong to a base of it.
 template <class Of>
 struct Metric : MetricInfo {
   std::variant<uint64_t Of::*, uint32_t Of::*, double Of::*> member;
 };
 
-// What has rows below, each where its JSON is: of status `counters`, ...
+// The structs with rows below, each with its place in the JSON. `counters` of status:
 struct DaemonCounts : EngineCounters {
   uint64_t broken_invariants = 0, connections = 0, refused = 0, log_lines_lost = 0, naps = 0;
 };
-// ... of status `policy`, PolicyCounts; of each of its `devices`, whose `stats` are core::Stats,
+// `policy` of status is PolicyCounts. Each of the `devices` of status, whose `stats` is
+// core::Stats:
 struct DeviceGauges {
   uint32_t sm_total = 0;
   double switch_us = 0;
   uint64_t waiting = 0;
 };
-// ... of ps each client's `counters`, with those of `self` apart, as the client counts them,
+// Each client's `counters` in ps, as the client counts them, with those of `self` apart:
 struct ClientCounts {
   uint64_t launches = 0;
   uint64_t starved = 0, stale = 0, pool = 0, capturing = 0, exempt = 0, bypass = 0, unmanaged = 0;
@@ -54,7 +55,7 @@ struct ClientCounts {
            graphs_cooperative = 0, graphs_updated = 0, graphs_refused = 0, graphs_full = 0;
   uint64_t broken_checks = 0;
 };
-// ... and each of its `devices`.
+// Each of a client's `devices` in ps:
 struct ClientOnDevice : core::ClientStatus {
   ClientOnDevice() = default;
   explicit ClientOnDevice(const core::ClientStatus& status)
@@ -66,7 +67,7 @@ struct ClientOnDevice : core::ClientStatus {
         compute_limit(view.limit),
         compute_got(got[1]),
         compute_short(short_of_request()),
-        promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // it was a float
+        promise_slowdown_max(std::round(promise.slowdown_max * 1e6) / 1e6),  // comes from a float
         promise_slowdown(promise.slowdown),
         promise_p99_slowdown_max(std::round(promise_p99.slowdown_max * 1e6) / 1e6),
         promise_p99_slowdown(promise_p99.slowdown),
@@ -187,7 +188,7 @@ inline constexpr Metric<ClientCounts> kClientMetrics[] = {
      &ClientCounts::malformed},
 };
 
-// Launches that no grant was waited for, by reason.
+// Launches that went without waiting for a grant, by reason.
 inline constexpr Metric<ClientCounts> kSelfMetrics[] = {
     {{"starved", "", "The launch waited for longer than the bound", kCounter},
      &ClientCounts::starved},
@@ -262,7 +263,7 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
      &ClientOnDevice::memory_refused},
 };
 
-// Every row of a table as one JSON object; what is infinite is null, as JSON has no word for it.
+// Every row of a table as one JSON object. Infinite values are null, because JSON has none.
 template <class Of, size_t N>
 nlohmann::json metrics_json(const Metric<Of> (&table)[N], const std::type_identity_t<Of>& of) {
   nlohmann::json all = nlohmann::json::object();

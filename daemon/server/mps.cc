@@ -30,9 +30,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kStepMs = 10;
 constexpr size_t kOutputMax = 64 * 1024;
 constexpr off_t kLogTail = 256 * 1024;
-constexpr size_t kServersMax = 64;  // more are nobody's honest answer
+constexpr size_t kServersMax = 64;  // a longer list is not believed
 
-// The end of a regular file; of anything else nothing, for that could block.
+// The end of a regular file; "" for any other kind, because reading that could block.
 std::string tail_of(const std::string& path, off_t most) {
   const Descriptor file(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   struct stat about;
@@ -54,7 +54,7 @@ std::string directory_variable(const char* name, const std::string& otherwise) {
   return value != nullptr && *value != '\0' ? value : otherwise;
 }
 
-// One that nobody reaps does not: the first process of a container may not care.
+// Whether the process lives. A zombie does not: the first process of a container may never reap it.
 bool lives(pid_t pid) {
   if (pid <= 0) return false;
   const std::string stat = contents("/proc/" + std::to_string(pid) + "/stat");
@@ -68,7 +68,7 @@ std::optional<uid_t> owner_of(pid_t pid) {
   return process.st_uid;
 }
 
-// The path in cgroup v2, "" if there is none: hosts with v1 alone are not looked at.
+// The path in cgroup v2; "": there is none. Hosts with v1 alone are not supported.
 std::string cgroup_of(pid_t pid) {
   const std::string text = contents("/proc/" + std::to_string(pid) + "/cgroup");
   const size_t at = text.find("0::");
@@ -76,7 +76,8 @@ std::string cgroup_of(pid_t pid) {
   return text.substr(at + 3, text.find('\n', at) - at - 3);
 }
 
-// Into a group beside this process' own. The root has no beside, and nobody ends it.
+// Moves the process into a cgroup beside this process's own. Not from the root group, which has
+// none beside it, and which no service manager ends.
 void leave_cgroup(pid_t pid) {
   const std::string own = cgroup_of(getpid());
   if (own.size() < 2 || cgroup_of(pid) != own) return;
@@ -106,7 +107,7 @@ bool take_number(std::string_view& text, T& out) {
   return error == std::errc();
 }
 
-// Those of the log who still wait: alive, of the user that it says, and nobody's clients.
+// The processes of the log that still wait: alive, of the user in the log, and no server's clients.
 std::vector<MpsProcess> waiting_in(const std::string& file, const MpsState& state) {
   if (state.servers.empty()) return {};
   std::vector<MpsProcess> waiting;
@@ -116,14 +117,14 @@ std::vector<MpsProcess> waiting_in(const std::string& file, const MpsState& stat
         std::any_of(waiting.begin(), waiting.end(), same)) {
       continue;
     }
-    // A server of its own user only has to come up.
+    // If its own user has a server, it only waits for that to start.
     const auto serves = [&](const MpsServer& server) { return server.uid == p.uid; };
     if (std::none_of(state.servers.begin(), state.servers.end(), serves)) waiting.push_back(p);
   }
   return waiting;
 }
 
-// A file in memory: neither end of it can block or break, whatever outlives the other.
+// A file in memory. Unlike a pipe it cannot block or break, whichever end lives longer.
 Descriptor memory_of(std::string_view text) {
   Descriptor memory(memfd_create("heddle-mps", MFD_CLOEXEC));
   if (write(memory.get(), text.data(), text.size()) < 0) return Descriptor();
@@ -147,7 +148,7 @@ pid_t spawn(const std::vector<std::string>& arguments, const std::vector<std::st
   posix_spawn_file_actions_addchdir_np(&files, "/");
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t none, all;  // the pool's threads take no signals
+  sigset_t none, all;  // the pool's threads block signals; the child must not
   sigemptyset(&none);
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
@@ -201,7 +202,7 @@ Result<MpsControl::Ended> MpsControl::run(const std::vector<std::string>& argume
   }
   if (reaped == 0) {
     kill(-pid, SIGKILL);  // its session, which is its process group
-    // Inside of a driver that hangs it does not even die.
+    // Inside a driver that hangs, the process does not even die.
     for (int i = 0; waitpid(pid, nullptr, WNOHANG) == 0 && i < 50; ++i) poll(nullptr, 0, kStepMs);
   } else {
     ended.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
@@ -212,7 +213,7 @@ Result<MpsControl::Ended> MpsControl::run(const std::vector<std::string>& argume
   return ended;
 }
 
-// A step of waiting; false once it is in vain.
+// Waits for a step. False: cancelled, or the deadline has passed.
 bool MpsControl::wait_until(Clock::time_point deadline) const {
   if (cancelled_ || Clock::now() >= deadline) return false;
   poll(nullptr, 0, kStepMs);
@@ -286,7 +287,7 @@ MpsState MpsControl::look() {
     const auto clients = list("get_client_list " + std::to_string(process.pid));
     if (clients) {
       state.servers.push_back({process, as_processes(*clients)});
-    } else if (lives(process.pid)) {  // else it went between the two questions
+    } else if (lives(process.pid)) {  // otherwise it ended between the two questions
       state.error = clients.error().message;
     }
   }
@@ -310,7 +311,7 @@ Result<void> MpsControl::make_directories() const {
   for (const std::string& path : {settings_.pipe_directory, settings_.log_directory}) {
     std::error_code error;
     if (fs::create_directories(path, error)) {
-      fs::permissions(path, fs::perms(0755), error);  // clients are of any user, whatever our umask
+      fs::permissions(path, fs::perms(0755), error);  // for clients of any user, whatever the umask
     }
     struct stat directory;
     if (stat(path.c_str(), &directory) != 0 || !S_ISDIR(directory.st_mode)) {
@@ -351,7 +352,7 @@ Result<void> MpsControl::start() {
 
 Result<void> MpsControl::stop() {
   const MpsState state = look();
-  if (!state.error.empty()) return fail(state.error);  // there may be clients that are not known
+  if (!state.error.empty()) return fail(state.error);  // it may have clients that were not listed
   if (!state.answers) return fail(settings_.pipe_directory + ": no MPS answers there");
   std::vector<MpsProcess> users = state.waiting;
   for (const MpsServer& server : state.servers) {
@@ -389,7 +390,7 @@ std::vector<std::string> start_command(const MpsSettings& settings, bool systemd
       "systemd-run",
       std::string("--unit=") + kUnit,
       "--description=NVIDIA MPS, started by heddled",
-      "--collect",  // a failed one must not keep the name
+      "--collect",  // a failed unit must not keep the name
       "--quiet",
       "--property=Type=forking",
       "--property=PIDFile=" + settings.pipe_directory + "/nvidia-cuda-mps-control.pid",

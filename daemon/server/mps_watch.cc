@@ -13,7 +13,7 @@ namespace heddle::server {
 namespace {
 
 constexpr uint64_t kDelaysMs[] = {1'000, 3'000, 10'000, 30'000};
-constexpr uint64_t kRetryMs = 30'000;  // of a start that failed
+constexpr uint64_t kRetryMs = 30'000;  // after a failed start
 
 }  // namespace
 
@@ -32,7 +32,7 @@ struct MpsWatch::Work {
   Result<void> result;
   MpsState state;
 
-  // On the pool.
+  // Runs on the pool.
   void carry_out() {
     MpsControl& control = watch->control_;
     if (order == Order::kStop) result = control.stop();
@@ -156,14 +156,14 @@ void MpsWatch::tell(const MpsState& before) {
 }
 
 void MpsWatch::watch_death(pid_t control) {
-  death_.reset();  // before its descriptor
+  death_.reset();  // must end before its descriptor
   pidfd_ = Descriptor();
   if (control == 0) return;
   pidfd_ = Descriptor(static_cast<int>(syscall(SYS_pidfd_open, control, 0)));
-  if (pidfd_.get() < 0) return;  // below Linux 5.3 the next look finds out
+  if (pidfd_.get() < 0) return;  // before Linux 5.3 the next look finds out
   death_ = std::make_unique<FdWatch>(loop_, pidfd_.get(), [this] {
     watch_death(0);
-    if (working_) return look_soon();  // it is being stopped, or ended behind the look's back
+    if (working_) return look_soon();  // it is being stopped, or ended during a look
     const MpsState before = std::exchange(state_, {});
     tell(before);
     looked_();
@@ -185,10 +185,10 @@ void MpsOrders::begin() {
   }
 }
 
-// Kernels overlap only where all of them are of MPS clients: one program beside the server is
-// time-sliced against it. Of whom it cannot be told its own word is taken, unless there is no
-// server where managed programs look for it: then what it saw was left behind by one. Without
-// clients nothing changes, but that a managed MPS came or went.
+// Finds out how the clients share the GPUs. Kernels overlap only if all programs are MPS clients: a
+// program beside the server is time-sliced against it. If a client's mode is unknown, its own word
+// counts, unless MPS is managed and does not answer: then the client saw a stale socket. Without
+// clients the mode changes only when a managed MPS comes or goes.
 void MpsOrders::find_mode() {
   const MpsState& mps = watch_.state();
   const auto is_mps = [&](const auto& entry) {
@@ -204,7 +204,7 @@ void MpsOrders::find_mode() {
   }
 }
 
-// Where the configuration says how the GPU is shared there is nothing to find out.
+// If the configuration says how the GPU is shared, there is nothing to find out.
 void MpsOrders::look() {
   if (config_.mps.manage || config_.gpu_mode == GpuMode::kAuto) watch_.look_soon();
 }
@@ -220,8 +220,8 @@ Result<void> MpsOrders::carry_out(int socket, MpsWatch::Order order) {
   return {};
 }
 
-// Why the order is not to be carried out now, "" if nothing is in the way. Who may become a client
-// of MPS any moment is in the way of stopping it as its clients are, which MPS itself names.
+// Why the order cannot be carried out now; "": it can. MPS itself names its clients when it cannot
+// be stopped. Programs that may become its clients at any moment are an obstacle as well.
 std::string MpsOrders::obstacle_to(MpsWatch::Order order) const {
   using Order = MpsWatch::Order;
   if (for_ != kNobody) return "another heddle mps is at work; wait for it";

@@ -1,10 +1,10 @@
-// What the loop knows of MPS, and what it does about it: a managed control daemon is started where
-// none answers, and started again when it died, until it is told to stop. Loop thread only; looks
-// and orders run on libuv's pool, one at a time (mps.h).
+// Watches MPS for the loop. A managed control daemon is started if none answers, and again if it
+// dies, until an administrator stops it. Loop thread only. Looks and orders run on libuv's pool,
+// one at a time (mps.h).
 //
-// Looks come a second after something may have changed, and then at growing distance: programs
-// become clients of MPS when they first need a context, any time after they attached. That the
-// control daemon died is seen at once (pidfd).
+// Looks come a second after a possible change, and then at growing intervals: a program becomes a
+// client of MPS when it first needs a context, any time after it attached. The death of the control
+// daemon is seen at once (pidfd).
 #pragma once
 
 #include <functional>
@@ -24,10 +24,10 @@
 
 namespace heddle::server {
 
-// How a client shares the GPU. kMps: the control daemon lists it; else what its driver told it. Of
-// drivers that say nothing: what the configuration says; kTimeslice: there was no control daemon's
-// socket where it would look; kAuto: it cannot be told, as before the client's first context, or
-// because its control daemon is another.
+// How a client shares the GPU. kMps if the control daemon lists it; otherwise by its driver. If the
+// driver does not tell: by the configuration; otherwise kTimeslice if the client found no control
+// daemon's socket; otherwise kAuto: unknown, as before the client's first context, or because it
+// uses another control daemon.
 GpuMode mode_of(const Identity& client, GpuMode configured, const MpsState& mps);
 
 class MpsWatch {
@@ -35,20 +35,20 @@ class MpsWatch {
   using Order = Request::MpsOrder;  // kStatus: look
   using Done = std::function<void(const Result<void>&)>;
 
-  // `looked` is called whenever state() is another.
+  // `looked` is called whenever state() has changed.
   MpsWatch(uv_loop_t* loop, const MpsSettings& settings, Log& log, std::function<void()> looked);
 
-  // Something came or went that may be a client of MPS.
+  // A process came or went that may be a client of MPS.
   void look_soon();
-  // `done` is called on the loop once the order is carried out and state() says what came of it. At
-  // most one may be given while another is not done.
+  // Carries out an order. `done` is called on the loop afterwards, with state() up to date. At most
+  // one order may wait for another.
   void carry_out(Order order, Done done);
-  // Gives up what runs and waits for it; nothing happens afterwards.
+  // Cancels the running work and waits for it; nothing happens afterwards.
   void close();
 
   const MpsState& state() const { return state_; }
   const MpsSettings& settings() const { return settings_; }
-  bool wanted() const { return wanted_; }  // managed, and not told to stop
+  bool wanted() const { return wanted_; }  // managed, and not stopped by an administrator
 
  private:
   struct Work;
@@ -56,7 +56,7 @@ class MpsWatch {
   void begin(Order order, Done done);
   void end(Work& work);
   void arm();
-  // A start failed, and is tried again at the armed time however often anybody looks.
+  // A start failed. It is tried again at the armed time, not at each look.
   bool failed() const { return wanted_ && !state_.answers && !state_.error.empty(); }
   void tell(const MpsState& before);
   void watch_death(pid_t control);
@@ -69,18 +69,18 @@ class MpsWatch {
   MpsState state_;
   bool wanted_;
   bool working_ = false, closed_ = false;
-  std::optional<std::pair<Order, Done>> next_;  // came while something ran
-  std::set<pid_t> told_;                        // who waits, and is in the log
+  std::optional<std::pair<Order, Done>> next_;  // an order that came while work was running
+  std::set<pid_t> told_;                        // waiting processes that are in the log
 
   Timer timer_;
-  uint64_t armed_ms_ = 0;  // 0: not
-  size_t looks_ = 0;       // since something may have changed
+  uint64_t armed_ms_ = 0;  // 0: not armed
+  size_t looks_ = 0;       // since a possible change
   Descriptor pidfd_;
   std::unique_ptr<FdWatch> death_;
 };
 
-// What the server asks of MPS and answers for it: how the GPUs are shared, and orders of an
-// administrator, which are answered once they are carried out. Loop thread only.
+// The server's part for MPS: finds out how the GPUs are shared, and carries out an administrator's
+// orders, which are answered afterwards. Loop thread only.
 class MpsOrders {
  public:
   using Done = std::function<void(int socket, const Result<void>&)>;
@@ -90,10 +90,10 @@ class MpsOrders {
 
   void begin();
   void close() { watch_.close(); }
-  // Something came or went that may be a client of MPS.
+  // A process came or went that may be a client of MPS.
   void look();
   void find_mode();
-  // An error: it is not begun, because something is in the way.
+  // Begins an order. An error names the obstacle.
   Result<void> carry_out(int socket, MpsWatch::Order order);
   bool waits(int socket) const { return socket == for_; }
   void hang_up(int socket) {
@@ -110,7 +110,7 @@ class MpsOrders {
   Engine& engine_;
   const Done done_;
   MpsWatch watch_;
-  int for_ = kNobody;  // the connection that waits until its order is carried out
+  int for_ = kNobody;  // the connection whose order is being carried out
 };
 
 }  // namespace heddle::server

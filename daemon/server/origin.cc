@@ -25,7 +25,7 @@ std::string link_target(const std::string& path) {
   return length > 0 ? std::string(target, static_cast<size_t>(length)) : "";
 }
 
-// The path that it was started by, also if the file was replaced since.
+// The path by which the process was started, also if the file was replaced since.
 std::string executable(const std::string& process) {
   constexpr std::string_view kDeleted = " (deleted)";
   std::string exe = link_target(process + "/exe");
@@ -33,15 +33,15 @@ std::string executable(const std::string& process) {
   return exe;
 }
 
-// Of a process: its effective user, or root if it may not be looked at (prctl's PR_SET_DUMPABLE).
+// A process's effective user; root if the process cannot be inspected (prctl's PR_SET_DUMPABLE).
 std::optional<uid_t> owner_of(const std::string& process) {
   struct stat directory;
   if (stat(process.c_str(), &directory) != 0) return std::nullopt;
   return directory.st_uid;
 }
 
-// In the host's user namespace the overflow id is a user like any other ("nobody"); elsewhere it
-// stands for everybody who is not mapped.
+// The overflow id, which stands for all unmapped users in a user namespace. None in the host's own
+// namespace, where it is a user like any other ("nobody").
 std::optional<unsigned> unmapped_id(const char* map, const char* overflow) {
   std::istringstream line(contents(map)), id(contents(overflow));
   uint64_t inside = 1, outside = 1, count = 0;
@@ -77,7 +77,7 @@ std::vector<gid_t> groups_of(int socket, gid_t effective) {
   return all;
 }
 
-// The process that the number was read of may have ended, and the number be another's by now.
+// Whether the number belongs to another process by now, because the peer ended.
 bool is_another(const ipc::Peer& peer, const std::string& process) {
   return peer.by_number && owner_of(process) != peer.uid;
 }
@@ -86,9 +86,9 @@ std::string directory_of(const ipc::Peer& peer) { return "/proc/" + std::to_stri
 
 }  // namespace
 
-// A process has a number in its own PID namespace and in each around it; /proc lists them from ours
-// on. Before Linux 5.5 only the process' number leads to them, and there without a pidfd (5.3) the
-// number is all that anything goes by.
+// A process has a number in its own PID namespace and in each one around it; NSpid lists those from
+// the daemon's namespace inwards. Before Linux 5.5 only /proc by the process's number has that
+// list, and before 5.3 there is no pidfd to check the number.
 bool is_local(const ipc::Peer& peer) {
   if (peer.pid == 0) return false;
   const auto numbers = [](const std::string& path) {

@@ -14,11 +14,10 @@ namespace heddle::server {
 namespace {
 
 constexpr size_t kHeadMax = 8 * 1024;   // of a request: Prometheus sends a few hundred bytes
-constexpr size_t kConnectionsMax = 64;  // at a time; the oldest makes room
+constexpr size_t kConnectionsMax = 64;  // at a time; the oldest one is closed to make room
 constexpr uint64_t kPatienceMs = 10'000;
-// What the oldest has at least. Who connects without pause waits in the kernel's queue, behind a
-// scraper, instead of taking the place of one whose request is under way. A full queue empties in 1
-// s.
+// A connection is not closed to make room before this age. So a peer that connects without pause
+// waits in the kernel's queue, and cannot take the place of a request that is under way.
 constexpr uint64_t kGraceMs = 50;
 constexpr int kBacklog = 1024;
 
@@ -35,7 +34,7 @@ const char* reason(int status) {
   }
 }
 
-// A header's name is a token: RFC 9110, 5.6.2, without the signs that nobody uses.
+// A header's name is a token (RFC 9110, 5.6.2), without the characters that are never used.
 bool is_header(std::string_view line) {
   const size_t colon = line.find(':');
   const auto is_token = [](unsigned char c) { return isalnum(c) != 0 || c == '-' || c == '_'; };
@@ -143,7 +142,7 @@ struct PageServer::State {
     if (state.waits) state.room->start(0);
   }
 
-  // libuv asks again once the connection that waits was accepted.
+  // libuv calls again after the waiting connection was accepted.
   void take_next() {
     waits = true;
     if (connections.size() == kConnectionsMax) {
@@ -181,7 +180,7 @@ struct PageServer::State {
 
   void read(Connection& c, ssize_t length) {
     if (length < 0) return close(c);
-    if (c.answered) return;  // what follows a request is not heard
+    if (c.answered) return;  // bytes after a request are ignored
     c.head.append(c.buffer, static_cast<size_t>(length));
     const size_t end = c.head.find("\r\n\r\n");
     if (end == c.head.npos && c.head.size() <= kHeadMax) return;
@@ -219,9 +218,9 @@ struct PageServer::State {
   const std::function<std::string()> page;
   uv_loop_t loop{};
   uv_tcp_t listener{};
-  std::map<uint64_t, Connection*> connections;  // those that are open, the oldest first
+  std::map<uint64_t, Connection*> connections;  // open ones, the oldest first
   uint64_t last_number = 0;
-  bool waits = false;  // a connection does, for a place
+  bool waits = false;  // a connection waits for a place
   std::unique_ptr<Timer> patience, room;
   std::unique_ptr<Handle<uv_async_t>> stopper;
   std::vector<std::unique_ptr<SignalWatch>> signals;

@@ -1,6 +1,6 @@
-// One page over HTTP/1.1, made anew at each GET: a strict and small server for machines that poll.
-// It takes a request of one known form, answers and closes. `heddle metrics --listen` is its user;
-// the daemon never opens TCP.
+// Serves one page over HTTP/1.1, made anew for each GET: a strict and small server for monitoring.
+// It accepts one form of request, answers and closes. `heddle metrics --listen` uses it; the daemon
+// never opens TCP.
 #pragma once
 
 #include <functional>
@@ -14,8 +14,8 @@ namespace heddle::server {
 
 class PageServer {
  public:
-  // `listen` is ADDRESS:PORT, [ADDRESS]:PORT for IPv6; port 0: any that is free. `page` is called
-  // on the loop and may take as long as the daemon does; others wait meanwhile.
+  // `listen`: ADDRESS:PORT, or [ADDRESS]:PORT for IPv6; port 0: any free one. `page` is called on
+  // the loop and may wait for the daemon; other requests wait meanwhile.
   static Result<std::unique_ptr<PageServer>> make(const std::string& listen, std::string path,
                                                   std::string content_type,
                                                   std::function<std::string()> page);
@@ -33,8 +33,8 @@ class PageServer {
   std::unique_ptr<State> state_;
 };
 
-// The status that a request's head (all up to the empty line) deserves: 200, or why it is not
-// served: 400 malformed, 404 another path, 405 not GET or HEAD.
+// The status for a request's head (everything up to the empty line): 200; 400: malformed; 404:
+// another path; 405: neither GET nor HEAD.
 int judge_request(std::string_view head, std::string_view path);
 
 }  // namespace heddle::server

@@ -9,9 +9,10 @@
 namespace heddle::server {
 namespace {
 
-// An editor's save is several events; a policy is live well within a second all the same.
+// An editor's save causes several events, so they are collected for this time.
 constexpr uint64_t kDebounceMs = 100;
-// A directory that took the place of another, or a link to it that was switched, is nobody's event.
+// Directories are looked up again at this interval: no event tells of a directory that replaced
+// another, or of a link to it that was switched.
 constexpr uint64_t kWatchAgainMs = 1'000;
 
 std::string how_text(const Request& request) {
@@ -79,7 +80,7 @@ void PolicyChanges::order(const Request& request, LoadedBy by, Done done) {
       changed = engine_.policy.adopt(std::move(*found), monotonic_now());
     } else if (loads) {
       changed = engine_.policy.failed(std::move(found.error()));
-    } else {  // what was refused says nothing against the policy that runs
+    } else {  // a refused order says nothing against the policy in force
       changed = tl::unexpected<Error>(std::move(found.error()));
     }
     if (changed && request.kind == Request::Kind::kPolicyPromote) {
@@ -92,7 +93,7 @@ void PolicyChanges::order(const Request& request, LoadedBy by, Done done) {
   });
 }
 
-// Where the policy of an order comes from.
+// The function that finds the policy of an order.
 PolicyChanges::Find PolicyChanges::finder(const Request& request) {
   if (request.kind == Request::Kind::kPolicyLoad) {
     return [this, name = request.policy] { return store_.load(name, true); };
@@ -115,8 +116,7 @@ PolicyChanges::Find PolicyChanges::finder(const Request& request) {
   return [this, name = request.policy, names] { return store_.without_params(name, names); };
 }
 
-// Parameters that are set while a policy runs for a while only change nothing of that; whatever
-// else is put to work ends it.
+// Setting parameters of a policy on trial does not end the trial; any other change of policy does.
 void PolicyChanges::follow_trial(uint64_t before, bool same, double for_s) {
   if (same && trial_ && trial_->generation == before) {
     trial_->generation = generation().number;
@@ -136,7 +136,7 @@ bool PolicyChanges::keep() {
   return true;
 }
 
-// How much longer runs took than alone since the promotion; 0: too few to say.
+// How much longer than alone runs have taken since the promotion; 0: there were too few.
 double PolicyChanges::slowdown() const {
   constexpr uint64_t kRunsMin = 20;
   const core::RunTimes now = engine_.devices.runs_above();
@@ -176,10 +176,10 @@ void PolicyChanges::end_trial() {
 void PolicyChanges::go_back(uint64_t to, const std::string& how) {
   change(
       [this, to] {
-        return to != 0 ? store_.past(to) : store_.load("builtin", true);  // nothing ran before
+        return to != 0 ? store_.past(to) : store_.load("builtin", true);  // 0: there was none
       },
       [this, of = trial_->generation, how](Result<Prepared> found) {
-        if (!trial_ || of != generation().number) return;  // kept meanwhile
+        if (!trial_ || of != generation().number) return;  // it was kept meanwhile
         const bool promoted = trial_->slowdown_max > 0;
         const std::string path = generation().path;
         trial_.reset();
@@ -206,7 +206,8 @@ void PolicyChanges::shadow(const std::string& policy, LoadedBy by, Done done) {
 
 void PolicyChanges::begin_promotion(uint64_t before, const Request& request,
                                     const core::RunTimes& runs) {
-  // As it met the clients it may have been quarantined: then it goes back at once (fall_back).
+  // It may have been quarantined as soon as it met the clients: then it goes back at once
+  // (fall_back).
   const bool lost = generation().by.how != "promote" && engine_.policy.quarantined();
   trial_ = {lost ? engine_.policy.quarantined()->generation.number : generation().number, before,
             monotonic_now() + static_cast<core::TimeNs>(request.for_s * 1e9), request.slowdown_max,
@@ -234,7 +235,7 @@ void PolicyChanges::check_promotion() {
   go_back(trial.back_to, "rolled back by itself: " + why);
 }
 
-// An error is logged and kept for `heddle status`; nobody waits for an answer.
+// Reloads a changed policy file. An error is logged, and kept for `heddle status`.
 void PolicyChanges::reload_changed() {
   change([this] { return store_.changed(); },
          [this](Result<Prepared> changed) {
@@ -252,7 +253,7 @@ void PolicyChanges::reload_changed() {
 
 void PolicyChanges::fall_back() {
   remember();
-  // One that was promoted goes back to where it came from, whether or not that has proved itself.
+  // A promoted policy goes back to the one before it, whether or not that has proved itself.
   const auto& trial = trial_;
   const bool promoted = trial && trial->slowdown_max > 0 && trial->back_to != 0 &&
                         engine_.policy.quarantined() &&
@@ -275,7 +276,7 @@ void PolicyChanges::remember() {
   jobs_.add([this, kept] { *kept = store_.remember(); },
             [this, kept] {
               const std::string error = *kept ? "" : kept->error().message;
-              if (!error.empty() && error != unwritten_) {  // each generation would say it again
+              if (!error.empty() && error != unwritten_) {  // not again for each generation
                 log_.error("state_not_written", {{"error", error}});
               }
               unwritten_ = error;
@@ -298,7 +299,7 @@ void PolicyChanges::look(bool changed) {
       });
 }
 
-// True if a directory is seen from now on that was not.
+// Watches these directories. True: one of them is new.
 bool PolicyChanges::watch(const Places& places) {
   std::erase_if(directories_, [&](const auto& entry) {
     const auto& [path, watched] = entry;
@@ -321,12 +322,14 @@ bool PolicyChanges::watch(const Places& places) {
   return added;
 }
 
-// Started anew by each event, or by those of any file, the timer would never end beside a log.
+// The timer is not restarted by each event, and only by relevant files: otherwise it would never
+// fire in a directory with a growing log file.
 void PolicyChanges::on_directory_event(const std::string& directory, const std::string& name) {
   namespace fs = std::filesystem;
   const bool itself = name == fs::path(directory).filename();
   if (itself) directories_.at(directory).stale = true;
-  // ..data: what a Kubernetes config map switches. Without an extension it may be a directory.
+  // "..data" is the link that a Kubernetes config map switches. A name without an extension may be
+  // a directory.
   const bool matters =
       itself || name.ends_with(".lua") || name == "..data" || fs::path(name).extension().empty();
   if (matters && !debounce_.started()) debounce_.start(kDebounceMs);

@@ -1,6 +1,7 @@
-// How a policy comes from a file to the cores: read, compiled and made on libuv's pool, because
-// launches wait for the loop; put to work on the loop, between two decisions. Who asked for it,
-// whether it is only on trial, and when its file is looked at again. Loop thread only.
+// Policy changes: the way of a policy from a file to the cores. It is read, compiled and
+// instantiated on libuv's pool, because launches wait for the loop. On the loop it is adopted
+// between two decisions. Keeps who asked for it, whether it is on trial, and when to look at its
+// file again. Loop thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -26,37 +27,37 @@ class PolicyChanges {
 
   PolicyChanges(uv_loop_t* loop, PolicyStore& store, Log& log, Engine& engine, Jobs& jobs);
 
-  // What the configuration names. The engine logs what went wrong and keeps it for `heddle status`.
+  // Loads the configured policy. The engine logs an error, and keeps it for `heddle status`.
   void load(const std::string& name, std::function<void()> then);
   void take_configured(Result<Prepared> loaded);
-  // Carries out what changes the policy that runs; then, as it may be, sees to its trial.
+  // Carries out an order that changes the policy in force, and begins or ends its trial.
   void order(const Request& request, LoadedBy by, Done done);
   void shadow(const std::string& policy, LoadedBy by, Done done);
-  // What ran for a while only stays. False: nothing does.
+  // Keeps a policy that was loaded for a while. False: there is no such policy.
   bool keep();
 
-  // Each turn: what the engine wants done since.
+  // Called each turn: does what the engine asked for, such as a fall back.
   void follow();
-  // Now and then: a promoted policy goes back by itself.
+  // Called at intervals: rolls back a promoted policy that slows runs too much.
   void check_promotion();
-  // Sees which directories there are, and reads the policy again if it `changed` or one of them is
-  // new.
+  // Looks for the policy directories, and reads the policy again if it `changed` or one is new.
   void look(bool changed);
   void remember();
-  // Why what ran is not written down, "" if it is.
+  // Why the policy state is not saved; "": it is.
   const std::string& unwritten() const { return unwritten_; }
 
-  // {back_to, left_s, promoted, slowdown_max, slowdown}; null: what runs does not for a while only.
+  // {back_to, left_s, promoted, slowdown_max, slowdown}; null: there is no trial.
   nlohmann::json trial_json(core::TimeNs now) const;
 
  private:
-  // A policy that was loaded for a while: then back to what ran before. Or promoted: then it stays,
-  // but faults, or runs of clients that take `slowdown_max` times what they take alone, end it.
+  // A policy that was loaded for a while, and then goes back to the one before. Or a promoted
+  // policy, which stays unless it faults, or slows clients' runs by more than `slowdown_max`
+  // meanwhile.
   struct Trial {
     uint64_t generation, back_to;
     core::TimeNs until;
     double slowdown_max = 0;  // 0: it was not promoted
-    core::RunTimes before;    // what was known of runs when it was
+    core::RunTimes before;    // the run times when it was promoted
     bool going_back = false;
   };
   using Find = std::function<std::optional<Result<Generation>>()>;
@@ -64,7 +65,7 @@ class PolicyChanges {
   using Places = std::map<std::string, FileId>;
   struct Watched {  // a directory of policies
     FileId file;
-    bool stale;  // something happened to the directory itself
+    bool stale;  // the directory itself changed, and must be watched anew
     std::unique_ptr<DirectoryWatch> watch;
   };
 
@@ -89,7 +90,7 @@ class PolicyChanges {
   Jobs& jobs_;
   std::optional<Trial> trial_;
   std::map<std::string, Watched> directories_;
-  std::string unwritten_;  // why the state was not written the last time, "" if it was
+  std::string unwritten_;  // why the state could not be saved the last time; "": it was
   Timer debounce_, watch_again_, revert_;
 };
 
