@@ -47,7 +47,7 @@ PolicyInForce::PolicyInForce(const Config& config, PolicyStore& store, Log& log,
       probation_(config.policy_good_ns),
       candidate_(generation_, devices, store, reports, log) {}
 
-// Policies may be asked for as long as a scheduler lives, so that schedulers go first.
+// A scheduler may call its policy for as long as it lives, so schedulers end first.
 PolicyInForce::~PolicyInForce() { devices_.end(); }
 
 size_t PolicyInForce::instances_wanted() const {
@@ -76,7 +76,7 @@ void PolicyInForce::open(uint8_t gpu, core::TimeNs now) {
   candidate_.start(gpu, now);
 }
 
-// Whoever cannot start it is served by the built-in.
+// Starts the generation on a device. If that fails, the built-in decides there.
 void PolicyInForce::start(uint8_t gpu, core::TimeNs now) {
   if (!generation_.make) return;
   Result<std::unique_ptr<core::Policy>> policy = take_instance(generation_, spare_);
@@ -108,7 +108,7 @@ void PolicyInForce::record(uint8_t gpu, const core::Policy* policy, const Genera
 }
 
 Result<void> PolicyInForce::adopt(Prepared fresh, core::TimeNs now) {
-  check_quarantine(now);  // so that nobody is blamed for a predecessor's faults
+  check_quarantine(now);  // so that the new policy is not blamed for its predecessor's faults
   Result<void> adopted = swap(std::move(fresh), false, now);
   if (!adopted) return adopted;
   quarantined_.reset();
@@ -125,14 +125,14 @@ Result<void> PolicyInForce::adopt(Prepared fresh, core::TimeNs now) {
   for (const std::string& why : generation_.dropped) {
     log_.warning("policy_param_dropped", {{"path", generation_.path}, {"why", why}});
   }
-  check_quarantine(now);  // it has met the clients
+  check_quarantine(now);  // it may have faulted when it met the clients
   return adopted;
 }
 
 Result<void> PolicyInForce::swap(Prepared fresh, bool stands_in, core::TimeNs now) {
   reports_.observe_each(now);
-  // All instances are made and started before any swap: what fails must not leave devices of two
-  // minds, nor need a way back.
+  // All instances are made and started before any is adopted, so that a failure leaves all devices
+  // with the old policy.
   while (fresh.generation.make && fresh.instances.size() < instances_wanted() - 1) {
     Result<std::unique_ptr<core::Policy>> made =
         fresh.generation.make();  // a device came meanwhile
@@ -199,7 +199,7 @@ void PolicyInForce::mistake_undone(core::TimeNs now) {
 }
 
 PolicyCounts PolicyInForce::counts() const {
-  // Launches that it let go.
+  // Launches that the policy granted.
   const auto decided = [](const core::Stats& s) { return s.granted - s.by_builtin - s.starved; };
   PolicyCounts counts{0, 0, reloads_, reload_errors_};
   for (const auto& scheduler : devices_.schedulers()) {
@@ -236,7 +236,7 @@ void PolicyInForce::check_quarantine(core::TimeNs now) {
   if (!quarantined) return;
   const Generation faulty = generation_;
   store_.quarantine(faulty, fault);
-  Prepared builtin;  // it has no init that could fail
+  Prepared builtin;  // the built-in cannot fail to start
   builtin.generation.by = {"quarantine"};
   (void)swap(std::move(builtin), false, now);
   exit["hash"] = faulty.hash;

@@ -1,6 +1,7 @@
-// The policy in force: the generation that runs on every device, whether it has proved itself, and
-// what was quarantined. One takes the place of another on all devices, between two decisions. Loop
-// thread only; nothing here waits for a disk, or for a policy to be made: launches wait for this.
+// The policy in force: the generation that runs on all devices, whether it has proved itself, and
+// the last quarantined one. A generation replaces another on all devices between two decisions.
+// Loop thread only. Nothing here waits for a disk or for a policy to be compiled, because launches
+// wait for this thread.
 #pragma once
 
 #include <algorithm>
@@ -19,16 +20,16 @@
 
 namespace heddle::server {
 
-// Whether a policy generation has proved itself: where the next one falls back to that does not.
-// Told the time; no clock of its own.
+// Whether a policy generation has proved itself. A later generation that fails falls back to it.
+// The caller passes the time.
 class Probation {
  public:
   // A generation is good once it has decided for `good` without a fault.
   explicit Probation(core::TimeNs good) : good_(good) {}
 
   void begin(core::TimeNs now) { *this = Probation(good_, now); }
-  // To be told now and then what the generation has decided and got wrong so far. True once: when
-  // it becomes good.
+  // Called at intervals with the generation's decisions and faults so far. True once: when it
+  // becomes good.
   bool update(core::TimeNs now, uint64_t decisions, uint64_t faults) {
     const core::TimeNs passed = std::min(now - updated_, kPauseNs);
     updated_ = now;
@@ -43,7 +44,7 @@ class Probation {
   bool is_good() const { return is_good_; }
 
  private:
-  // Of time in which nothing was decided no more counts in a row: an idle GPU proves nothing.
+  // Time without a decision counts up to this length at once: an idle GPU proves nothing.
   static constexpr core::TimeNs kPauseNs = 1'000'000'000;
 
   Probation(core::TimeNs good, core::TimeNs now) : good_(good), updated_(now), decided_(now) {}
@@ -55,17 +56,17 @@ class Probation {
   bool is_good_ = false;
 };
 
-// The newest policy that faulted too often, until another is loaded.
+// The last policy that faulted too often, until another is loaded.
 struct Quarantined {
   Generation generation;
-  std::string fault;  // the last one: its kind, hook, file and line
-  // The exit dump, JSON: what the policy says of itself, its queues, the last decisions. "null":
-  // that is not known any more.
+  std::string fault;  // its last fault: kind, hook, file and line
+  // The exit dump as JSON: the policy's own text, its queues, the last decisions. "null": it is
+  // lost.
   std::string exit = "null";
 };
 
 struct PolicyCounts {
-  uint64_t decisions = 0, faults = 0;       // of the generation that runs, on all devices
+  uint64_t decisions = 0, faults = 0;       // of the generation in force, on all devices
   uint64_t reloads = 0, reload_errors = 0;  // of all generations
 };
 
@@ -77,35 +78,35 @@ class PolicyInForce {
   PolicyInForce(const PolicyInForce&) = delete;
   PolicyInForce& operator=(const PolicyInForce&) = delete;
 
-  // How many instances adopt() has use for: one for each device, and one for the next.
+  // How many instances adopt() needs: one for each device, and one for the next device.
   size_t instances_wanted() const;
-  // Puts the generation to work on every device between two decisions, or on none.
+  // Adopts the generation on all devices between two decisions, or on none.
   Result<void> adopt(Prepared fresh, core::TimeNs now);
-  // What a policy that was quarantined falls back to, unless somebody has loaded another meanwhile.
+  // Falls back to `good` after a quarantine, unless another policy was loaded meanwhile.
   void fall_back(Prepared good, core::TimeNs now);
   // A policy could not be loaded.
   Result<void> failed(Error error);
-  // The configured policy is quarantined: where the built-in decides, something is to be fallen
-  // back to.
+  // The configured policy is quarantined: if the built-in is in force, asks for a fall back.
   void refuse_quarantined(const Generation& generation);
-  // What runs is what its file says again: it goes on, and starts where it could not.
+  // The policy's file has its running content again: clears the error, and starts the policy on
+  // devices where it could not start.
   void mistake_undone(core::TimeNs now);
-  // The last generation was rolled back: why, for `heddle status`.
+  // The last generation was rolled back; `why`: for `heddle status`.
   void note_rollback(const std::string& why) { error_ = why; }
 
-  // It, and the candidate beside it, go to work on a device whose scheduler is new.
+  // Starts the policy, and the candidate beside it, on a device with a new scheduler.
   void open(uint8_t gpu, core::TimeNs now);
-  // A policy that faulted too often makes place for the built-in. After each step.
+  // Replaces a policy that faulted too often by the built-in. Called after each step.
   void check_quarantine(core::TimeNs now);
   void check_probation(core::TimeNs now);
 
-  // True once after a policy was quarantined: the store has something to remember, and perhaps
-  // something to fall back to. Until then the built-in decides.
+  // True once after a policy was quarantined: the store must save that, and may have a policy to
+  // fall back to. Until then the built-in decides.
   bool take_fallback_wanted() { return std::exchange(fallback_wanted_, false); }
-  // True once when another generation runs, or it has proved itself: the store has it to remember.
+  // True once after another generation was adopted, or has proved itself: the store must save that.
   bool take_to_remember() { return std::exchange(to_remember_, false); }
 
-  // Beside it; it ends with the generation, too.
+  // The candidate beside the policy. It ends with the generation.
   Candidate& candidate() { return candidate_; }
   const Candidate& candidate() const { return candidate_; }
 
@@ -115,13 +116,13 @@ class PolicyInForce {
   const std::optional<Quarantined>& quarantined() const { return quarantined_; }
   bool is_good() const { return probation_.is_good(); }
   PolicyCounts counts() const;
-  // Puts down in a recording what runs on the GPU.
+  // Writes the GPU's policy into a recording.
   void record(uint8_t gpu, core::TimeNs now) const;
 
  private:
   struct Seat {                            // of a device
     std::unique_ptr<core::Policy> policy;  // null: the built-in
-    core::Stats before;                    // what was counted when it came
+    core::Stats before;                    // the scheduler's counts when it was adopted
   };
 
   void start(uint8_t gpu, core::TimeNs now);
@@ -139,7 +140,7 @@ class PolicyInForce {
   Reports& reports_;
   Generation generation_;
   std::array<Seat, ipc::kDevices> seats_;             // by the GPU's number
-  std::vector<std::unique_ptr<core::Policy>> spare_;  // instances of it for devices to come
+  std::vector<std::unique_ptr<core::Policy>> spare_;  // instances for later devices
   std::string error_;
   std::optional<Quarantined> quarantined_;
   Probation probation_;

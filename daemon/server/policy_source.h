@@ -1,9 +1,10 @@
-// Where policies come from, as the server sees it: it knows neither Lua nor files. Implemented in
-// daemon/policy_store.h, which main joins to the server; tests implement it with C++ policies.
+// The source of policies, as the server sees it: the server knows neither Lua nor files.
+// daemon/policy_store.h implements it, and main connects that with the server; tests implement it
+// with C++ policies.
 //
-// The first half of the calls reads and writes files, and takes as long as the disk and the policy
-// do: one such call at a time, on any thread. The second half answers at once, on the loop, also
-// while one of those is under way.
+// The first half of the calls reads and writes files, and may wait for the disk and for the policy:
+// one such call at a time, on any thread. The second half answers at once, on the loop, also while
+// a call of the first half is running.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,34 +21,34 @@
 
 namespace heddle::server {
 
-// Who put a generation to work, and how.
+// How a generation was loaded, and by whom.
 struct LoadedBy {
   std::string how;   // "config", "save", "load", "set", "rollback", "revert", "fallback",
                      // "quarantine", "promote", "rolled back by itself: ..."
-  int64_t uid = -1;  // of whom asked for it; -1: nobody did
+  int64_t uid = -1;  // of the user who asked for it; -1: heddled itself
   int64_t pid = 0;
 };
 
-// A policy that was read and checked. Devices share nothing, so that each has an instance.
+// A policy that was read and checked. Devices share no state, so each has an instance of its own.
 struct Generation {
   std::string name = "builtin";
   std::string path;  // "" for the built-in
-  std::string hash;  // of the content, "" for the built-in
-  // Parameters set live that this content no longer takes, and so lost: why, one each.
+  std::string hash;  // of the content; "" for the built-in
+  // Parameters that were set live and that this content does not take any more: why, one each.
   std::vector<std::string> dropped;
-  bool keeps_promises = false;  // its text asks what a rule's slowdown_max leaves
-  bool keeps_p99 = false;       // ... its slowdown_p99_max
-  bool keeps_compute = false;   // ... its compute
-  // Why it must not run, "" if it may.
+  bool keeps_promises = false;  // its text uses rules' slowdown_max
+  bool keeps_p99 = false;       // ... and slowdown_p99_max
+  bool keeps_compute = false;   // ... and compute
+  // Why it must not run; "": it may.
   std::string quarantined;
-  // A fresh instance of what was read then, whatever is saved since; a null pointer stands for the
-  // built-in. Any thread.
+  // Makes an instance of the content that was read, whatever was saved since. A null pointer means
+  // the built-in. Any thread.
   std::function<Result<std::unique_ptr<core::Policy>>()> make;
   std::shared_ptr<const void> content;  // the store's own
-  std::string on_disk;                  // the same: what its file had then, "" if nobody looked
+  std::string on_disk;                  // the store's own: the file's content then; "": unknown
   LoadedBy by;
-  uint64_t number = 0;  // of the generations in the history; once it was adopted
-  uint64_t as = 0;      // the number of the one that it is again; 0: none
+  uint64_t number = 0;  // in the history of generations, once it was adopted
+  uint64_t as = 0;      // the number of an earlier generation that this one repeats; 0: none
 };
 
 class PolicyStore {
@@ -58,58 +59,60 @@ class PolicyStore {
 
   // ---- as long as it takes ----
 
-  // Reads and checks a policy: a name in the policy directory, a path, or "builtin". Who asks for
-  // it knowing that it is quarantined pardons it.
+  // Reads and checks a policy: a name in the policy directory, a path, or "builtin". `pardon`:
+  // lifts its quarantine, because an administrator asked for it.
   virtual Result<Generation> load(const std::string& name_or_path, bool pardon) = 0;
-  // The same of one that is to run beside what runs: what is to run stays as it is.
+  // The same for a candidate beside the policy in force, which stays the one to reload.
   virtual Result<Generation> candidate(const std::string& name_or_path) = 0;
-  // The content that runs, whatever is saved since, with other parameters; `name` is its own or its
-  // file's. They are kept for later loads of that policy once adopted() says that the generation
-  // runs.
+  // The running content, whatever was saved since, with other parameters. `name`: the policy's or
+  // its file's. The parameters are kept for later loads of that policy once the generation is
+  // adopted().
   virtual Result<Generation> with_params(const std::string& name, const Params& params) = 0;
-  // The content that runs, with the parameters `names`, or all that were set live, as its file and
-  // the configuration have them.
+  // The running content with the parameters `names`, or all that were set live, back at the values
+  // of the file and the configuration.
   virtual Result<Generation> without_params(const std::string& name,
                                             const std::vector<std::string>& names) = 0;
-  // A generation that ran, as it was; 0: the last other before the running one, or before the one
-  // that this is again, that was not thrown out. Its file may say something else by now, which
-  // changed() does not take for a change.
+  // An earlier generation, as it was. 0: the last different one before the running one, or before
+  // the one that this repeats, that was not thrown out. If its file has another content by now,
+  // changed() does not report that as a change.
   virtual Result<Generation> past(uint64_t number) = 0;
-  // Sees, if its time or size has changed, what the file of the running policy has.
+  // Reads the running policy's file if its time or size has changed.
   virtual void look() = 0;
-  // If the file of the running policy, or of something that it imports, changed: the new
-  // generation, or why there is none. Says each change once, the running content too when it is
-  // found again after something else.
+  // If the file of the running policy, or of a module that it imports, changed: the new generation,
+  // or the error. Reports each change once, also a change back to the running content.
   virtual std::optional<Result<Generation>> changed() = 0;
-  // The newest generation that good() was told of, this run or before, unless it was quarantined.
+  // The newest generation that good() was called with, also in earlier runs of heddled, unless it
+  // was quarantined.
   virtual std::optional<Generation> last_good() = 0;
-  // Writes down what quarantine() and good() were told. An error says that it could not.
+  // Saves the results of quarantine() and good().
   virtual Result<void> remember() = 0;
   virtual std::vector<std::string> directories() = 0;  // to watch; empty: do not watch
   virtual nlohmann::json list() = 0;  // every policy: name, path, doc, params, error, quarantined
 
   // ---- at once ----
 
-  // The generation that now runs on every device; returns its number. `stands_in`: for another that
-  // was quarantined, whose file is still the one to run once it is mended.
+  // The generation runs on all devices now. Returns its number. `stands_in`: it replaces a
+  // quarantined policy, whose file is still watched, and runs again once it is mended.
   virtual uint64_t adopted(const Generation& generation, bool stands_in) = 0;
-  // It faulted too often, `why` is the last fault: changed() never offers it again, nor does load()
-  // without a pardon, also after a restart. Of a content that was good with other parameters those
-  // are dropped instead.
+  // The generation faulted too often; `why`: the last fault. changed() never returns it again, and
+  // load() only with a pardon, also after a restart. If the content was good with other parameters,
+  // the live parameters are dropped instead.
   virtual void quarantine(const Generation& generation, const std::string& why) = 0;
-  // It decided for long enough without a fault: where the next one that does not falls back to.
+  // The generation decided for long enough without a fault: a later one that fails falls back to
+  // it.
   virtual void good(const Generation& generation) = 0;
   virtual nlohmann::json status() const = 0;  // parameters in force, quarantined hashes
-  // The generations that ran, oldest first; and the running one with its text and parameters.
+  // history(): all generations so far, the oldest first. show(): the running one with its text and
+  // parameters.
   virtual nlohmann::json history() const = 0;
   virtual nlohmann::json show() const = 0;
-  // What an instance made here says of itself: its last verdict and fault.
+  // The last verdict and fault of an instance made here.
   virtual nlohmann::json describe(const core::Policy& instance) const = 0;
-  // The same, and what else is of use once it has lost its place: traceback, maps.
+  // The same with more about an instance that was dropped: traceback, maps.
   virtual nlohmann::json describe_ended(const core::Policy& instance) const = 0;
 };
 
-// A policy generation with instances of it, made where nobody waits.
+// A policy generation with instances of it, made off the loop.
 using Instances = std::vector<std::unique_ptr<core::Policy>>;
 
 struct Prepared {
@@ -119,7 +122,7 @@ struct Prepared {
 
 // Any thread.
 Result<Prepared> prepare(Generation generation, size_t instances);
-// One of those that are `spare`, else a fresh one, of what was read then.
+// Takes a `spare` instance; otherwise makes one of the content that was read.
 Result<std::unique_ptr<core::Policy>> take_instance(const Generation& generation, Instances& spare);
 
 }  // namespace heddle::server

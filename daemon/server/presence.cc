@@ -8,12 +8,12 @@
 namespace heddle::server {
 namespace {
 
-// Of all clients of a user: what is known of each takes about 600 bytes here and in the core. 40
-// ranks with 3 000 kernels each have room.
+// The most kernels of all clients of a user. A kernel takes about 600 bytes here and in the core.
+// This has room for 40 ranks with 3 000 kernels each.
 constexpr size_t kKernelsOfUser = 16 * size_t{ipc::kKernels};
 
-// Less important work that waits from ticket to ticket counts as waiting in between, so that the
-// word on which more important clients report finely does not flicker.
+// A less important client counts as waiting for this long after its last wait. It waits again for
+// its next ticket soon, and the `contended` word of the clients above should not flicker.
 constexpr core::TimeNs kContendedNs = 5'000'000;
 
 }  // namespace
@@ -35,7 +35,7 @@ void Presence::introduce(Client& client, uint8_t gpu, core::TimeNs now) {
   }
 }
 
-// Copies, and waits for what another GPU does, are no work there.
+// Copies and waits do not count as work on the GPU.
 void Presence::begin(Client& client, const core::Event& event) {
   if (!client.on_gpu(event.device)) introduce(client, event.device, event.at);
   const bool launch =
@@ -140,7 +140,7 @@ bool Presence::tell_gated(const std::vector<Client*>& clients, core::TimeNs now)
       tell(*client, {core::EventKind::kGatesLeft, now, client->identity().id});
     client->look_at_gates();
   }
-  // What one says may be what others wait for.
+  // News about one client may change which launches of others are the oldest.
   bool first = true;
   for (bool any = true; std::exchange(any, false); first = false) {
     for (Client* client : clients) {
@@ -202,7 +202,7 @@ void Contention::update(core::TimeNs now) {
   bool changed = false;
   for (size_t gpu = 0; gpu < devices_.schedulers().size(); ++gpu) {
     Below& below = below_[gpu];
-    // Not so soon back: each change is a write to a line that all launching threads read.
+    // Do not change back too soon: each change writes a cache line that all launching threads read.
     if (lowest[gpu] >= below.priority) {
       below.until = now + kContendedNs;
     } else if (now < below.until) {

@@ -1,5 +1,6 @@
-// On which GPUs a client is, and what their cores are told of it: that it comes, its kernels and
-// terms, that it goes. What was measured of its task goes to the profile store. Loop thread only.
+// The presence of clients on GPUs: tells the GPUs' cores that a client comes and goes, its kernels
+// and terms, and its records. Passes its task's measurements to the profile store. Loop thread
+// only.
 #pragma once
 
 #include <sys/types.h>
@@ -18,22 +19,22 @@
 
 namespace heddle::server {
 
-// Who waits for a GPU below whom: a client is contended, and reports finely, while somebody less
-// important waits for a GPU that it works on. Loop thread only.
+// Contention: a client is contended, and reports finely, while a less important client waits for a
+// GPU that it works on. Loop thread only.
 class Contention {
  public:
   Contention(const Roster& roster, const Devices& devices) : roster_(roster), devices_(devices) {}
 
-  // Looks who waits, and tells the clients whom that concerns.
+  // Looks which clients wait, and tells the contended clients.
   void update(core::TimeNs now);
   bool concerns(const Client& client) const;
-  // A thread waits for a grant, or did a moment ago, and its program with it; what waits on the GPU
-  // holds no thread.
+  // Whether a thread waits for a grant, or did a moment ago. Launches that wait on the GPU do not
+  // count, because they hold up no thread.
   bool any() const { return any_; }
 
  private:
   struct Below {
-    int8_t priority = -1;  // the least important one that waits, -1: none
+    int8_t priority = -1;  // of the least important client that waits; -1: none
     core::TimeNs until = 0;
   };
 
@@ -57,27 +58,29 @@ class Presence {
         log_(log) {}
 
   void introduce(Client& client, uint8_t gpu, core::TimeNs now);
-  // The client's first event of that GPU.
+  // Called before an event for a GPU to which the client has posted no work yet: introduces the
+  // client there if the GPU's core does not know it.
   void begin(Client& client, const core::Event& event);
-  // Tells the core what the client wrote.
+  // Tells the core a claim of the client.
   void take(Client& client, const Claim& claim);
-  // And of the oldest launch at each gate: a grant of one client may make the next launch of
-  // another the oldest. False: there is more than fits a turn.
+  // Tells the core about the oldest launches with tickets, until there is nothing new: a grant for
+  // one client may make another launch the oldest. False: there is more than fits a turn.
   bool tell_gated(const std::vector<Client*>& clients, core::TimeNs now);
-  // Before it hears of work that is done: what a thread launched once its ticket went is that work.
+  // Tells the core which launches went by their tickets. Called before a completion, which may be
+  // of those launches.
   void tell_gone(Client& client, core::TimeNs now);
-  // What their shims say of stops; true: there is something new.
+  // Passes on shims' news about stops. True: there was some.
   bool tell_stops(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const KernelMessage& message, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
   void leave(Client& client, core::TimeNs now);
-  // Hands to the profile store what the measurement stages have finished since.
+  // Passes newly completed measurements to the profile store.
   void collect_profile(const Client& client);
 
  private:
   bool has_room(const Client& client, uint32_t index);  // for another kernel
   bool tell_next(Client& client, core::TimeNs now, bool if_touched);
-  void tell(const Client& client, core::Event event);  // on each GPU that it is known on
+  void tell(const Client& client, core::Event event);  // to each GPU that knows the client
 
   Devices& devices_;
   Stepper& stepper_;
@@ -86,8 +89,8 @@ class Presence {
   const StopAnswers& stop_answers_;
   profiles::ProfileStore& profiles_;
   Log& log_;
-  std::unordered_map<uid_t, size_t> places_;  // that the kernels of a user's clients take
-  bool told_full_ = false;                    // that nothing is learned of new kernels
+  std::unordered_map<uid_t, size_t> places_;  // taken by the kernels of a user's clients
+  bool told_full_ = false;                    // it was logged that new kernels have no place
 };
 
 }  // namespace heddle::server

@@ -34,7 +34,7 @@ const char* mode_text(GpuMode mode) {
   return mode == GpuMode::kMps ? "mps" : mode == GpuMode::kTimeslice ? "timeslice" : "unknown";
 }
 
-// Which limit holds its device memory, by whose hand, and how near it is.
+// What enforces the client's memory limit.
 const char* memory_mechanism(const Identity& who) {
   const bool meant = !who.terms.memory.empty() || !who.memory_asked.empty();
   const bool shim = meant && who.counts_memory;
@@ -96,13 +96,13 @@ void add_memory(ClientOnDevice& row, std::string& group, const Client& client, u
   group = view->second.group;
 }
 
-// "0.3", as it was written: it was a float since.
+// Rounds, so that 0.3 is shown as it was written: it was stored as a float.
 double part(double of_peak) { return std::round(of_peak * 1e6) / 1e6; }
 
 json limit_json(float max) { return max > 0 ? json(part(static_cast<double>(max))) : json(); }
 
-// What its rule gives it of the GPU's time, and what it got over the last 1, 10 and 60 seconds;
-// null: its rule says nothing.
+// The parts of the GPU's time that the client's rule gives it, and that it got over the last 1, 10
+// and 60 seconds; null: the rule gives none.
 json compute_json(const core::ClientStatus& status) {
   if (status.view.request == 0 && status.view.limit == 0) return nullptr;
   return {{"request", part(status.view.request)},
@@ -112,7 +112,7 @@ json compute_json(const core::ClientStatus& status) {
           {"over", status.over_limit()}};
 }
 
-// Of the channels that a rule limits: what is used beside others, null: unknown.
+// The channels that the client's rule limits, with their use beside others; null: unknown.
 json ceilings_json(const core::Ceiling::Statuses& statuses) {
   json all = json::array();
   for (const core::CeilingStatus& status : statuses) {
@@ -154,7 +154,8 @@ json seen(float us) {
                                                       : json(static_cast<double>(us));
 }
 
-// The scheduler counts its policies; the history's number is known of the one that runs.
+// A scheduler numbers its policies by itself. The history's number is known only for the present
+// one.
 json generation_json(uint32_t of, uint32_t current, const Engine& engine) {
   return of == current ? json(engine.policy.generation().number) : json();
 }
@@ -177,7 +178,7 @@ json wait_json(const core::WaitTold& wait, uint32_t current, const Engine& engin
           {"early", wait.early},   {"held", held_json(wait.held, current, engine)}};
 }
 
-// A policy's reason may name what it is for.
+// Hides the names: a policy's reason may name clients or kernels, too.
 void hide_names(core::Explanation& why) {
   for (auto* const waits : {&why.now, &why.past}) {
     for (core::WaitTold& wait : *waits) {
@@ -226,7 +227,7 @@ json promises_json(const core::ClientStatus& status) {
 
 json bound_json(const core::ClientStatus& status, bool named) {
   const core::Violation& worst = status.worst;
-  json by;  // null: none was longer
+  json by;  // null: no bound was exceeded
   if (worst.by != 0) {
     by = {{"client", worst.by},
           {"kernel", named ? status.worst_kernel : ""},
@@ -241,7 +242,7 @@ json bound_json(const core::ClientStatus& status, bool named) {
 
 json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,
              core::ClientId after, size_t room) {
-  // Whoever asks who is attached needs all of them, however many are described.
+  // The list of attached processes is complete, however many clients are described.
   json pids = json::array();
   std::map<core::ClientId, const Client*> clients;
   for (const auto& [id, client] : engine.roster.all()) {

@@ -1,4 +1,4 @@
-// What is told of clients: `heddle ps`, and what other answers say as it does.
+// The answers about clients: `heddle ps`, and parts of it that other answers share.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -15,13 +15,13 @@ namespace heddle::server {
 // Room in a reply for the message around the document.
 inline constexpr size_t kDocumentMax = ipc::kReplyBytes - 1024;
 
-inline constexpr size_t kTextMax = 256;  // of what `heddle ps` shows of a path or a command
+inline constexpr size_t kTextMax = 256;  // of a path or command that `heddle ps` shows
 
 // Text that clients chose may be any bytes; JSON has only UTF-8.
 std::string dump(const nlohmann::json& document);
 
-// What a process is, and for whom it works, is its user's and the administrator's to know; a
-// container sees no command line but its own. Arguments may hold secrets.
+// The reader of an answer. Only a process's own user and the administrator may see what it is; and
+// a container sees no command lines but its own, because arguments may hold secrets.
 struct Reader {
   explicit Reader(const Asker& asker)
       : uid(asker.peer.uid), local(is_local(asker.peer)), all(is_privileged(asker.peer)) {}
@@ -32,23 +32,23 @@ struct Reader {
 };
 
 nlohmann::json terms_json(const Terms& terms);
-// What its rule promised, and how it was kept; null: nothing.
+// A client's promises, and how they were kept; null: it has none.
 nlohmann::json promises_json(const core::ClientStatus& status);
-// How long others may hold up one of its gaps, and how often it was longer.
-// The kernel that did it is another client's, "" unless `named`.
+// The bound of a client's gaps, and how often it was exceeded. The worst kernel belongs to another
+// client: its name is "" unless `named`.
 nlohmann::json bound_json(const core::ClientStatus& status, bool named);
-// Clients whose numbers are above `after`, in their order, as many as have room in so many bytes:
-// `truncated` says that there are more. No turn of the loop describes a whole crowd.
+// The clients with numbers above `after`, in order, as many as fit into `room` bytes. `truncated`:
+// there are more. So no turn of the loop describes too many.
 nlohmann::json ps_json(const Engine& engine, const ServerFacts& facts, const Reader& reader,
                        core::ClientId after, size_t room);
 
 // `heddle explain`: why a client's launches wait, as JSON.
 const char* decider_text(core::Decider decider);
-// What was charged most in the last block that broke the promise; "": nothing was.
+// The channel that was charged most in the last block that broke the promise; "": none.
 std::string_view channel_text(const core::PromiseStatus& promise);
 
 // {client, devices: [{device, policy, generation, granted, waited, now: [...], past: [...]}]};
-// null if there is no such client. Kernels, and what policies say of them, are "" unless `named`.
+// null: there is no such client. Kernel names and policies' reasons are "" unless `named`.
 nlohmann::json explain_json(const Engine& engine, core::ClientId id, bool named);
 
 const char* stall_text(core::Staller by);

@@ -11,7 +11,7 @@ namespace heddle::server {
 
 Result<std::unique_ptr<Recording>> Recording::make() {
   Descriptor memory(ipc::make_memory("heddle-trace", sizeof(trace::Ring)));
-  // Sealed, so that no reader can take the memory from under the daemon.
+  // Sealed, so that no reader can shrink the memory under the daemon.
   int error = memory.get() < 0 ? memory.get() : ipc::seal_client_memory(memory.get());
   void* bytes = MAP_FAILED;
   if (error == 0) {

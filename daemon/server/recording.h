@@ -1,5 +1,5 @@
-// One recording: the shared memory into which the engine writes what its cores see, for the
-// `heddle record` at the other end of a connection. It ends with that connection.
+// One recording: the shared memory into which the engine writes the events and decisions of its
+// cores, for the `heddle record` at the other end of a connection. It ends with that connection.
 #pragma once
 
 #include <memory>

@@ -7,7 +7,7 @@
 namespace heddle::server {
 namespace {
 
-// A client that launched within this time may launch any moment.
+// A client that launched within this time counts as at work, because it may launch at any moment.
 constexpr core::TimeNs kRecentNs = 50'000'000;
 
 }  // namespace
@@ -43,7 +43,7 @@ void Reports::set_unobserved(Client* client, core::TimeNs now) {
       if (!to.works_on(index)) continue;
       event.device = index;
       stepper_.step(devices_.on(index), event);
-      event.untold.launches = 0;  // which device had them is not known
+      event.untold.launches = 0;  // counted on the first device: it is unknown which one had them
     }
   };
   if (before != nullptr) {
@@ -54,7 +54,7 @@ void Reports::set_unobserved(Client* client, core::TimeNs now) {
   if (client != nullptr) {
     tell(*client, core::EventKind::kUnobserved);
     HEDDLE_FAULT_POINT("daemon: unobserved, not told");
-    client->set_unobserved(client->leased());  // a policy may have answered with a gate
+    client->set_unobserved(client->leased());  // the policy may have ended its lease
   }
 }
 
@@ -79,7 +79,7 @@ Client* Reports::alone_at_work(core::TimeNs now) const {
 bool Reports::need_not_tell(const Client& client) const {
   if (stepper_.recorder() != nullptr || devices_.bypass()) return false;
   if (!client.leased() || client.intake().asking()) return false;
-  // These must be met at each launch.
+  // Each launch of such a client must take a Turn.
   if (!client.identity().sm_set.empty() || client.identity().terms.fail_closed) return false;
   for (uint8_t index = 0; index < ipc::kDevices; ++index) {
     if (!client.works_on(index)) continue;

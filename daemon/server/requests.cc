@@ -25,7 +25,7 @@ Reply failed(const std::string& error, const char* code = "failed") {
 constexpr size_t kGroupsMost = 64;
 constexpr size_t kBoundsMost = 64;  // in a status; `heddle ps` has all
 
-// Of each client whom others may hold up, or who was promised something.
+// The bounds of clients whose gaps others may delay, or that have a promise.
 json bounds_json(const core::Scheduler& scheduler, bool named) {
   json bounds = json::array();
   for (const core::ClientStatus& status : scheduler.view().clients()) {
@@ -43,7 +43,7 @@ json bounds_json(const core::Scheduler& scheduler, bool named) {
   return bounds;
 }
 
-// null: nobody knows.
+// Whether kernels on the GPU can be stopped; null: unknown.
 json can_stop(const Engine& engine, uint8_t gpu) {
   const StopAnswers& answers = engine.stop_answers;
   const GpuId& id = engine.devices.gpus().id(gpu);
@@ -89,7 +89,7 @@ json policy_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
   policy["as_generation"] = g.as;
   policy["loaded_by"] = {{"how", g.by.how}, {"uid", g.by.uid}, {"pid", g.by.pid}};
   policy["trial"] = facts.policy_changes->trial_json(now);
-  policy["faulted"] = nullptr;  // what was quarantined, until another is loaded
+  policy["faulted"] = nullptr;  // the quarantined policy, until another is loaded
   if (const auto& faulted = engine.policy.quarantined()) {
     policy["faulted"] = {{"name", faulted->generation.name},
                          {"path", faulted->generation.path},
@@ -118,14 +118,16 @@ json config_json(core::TimeNs now, const ServerFacts& facts, const Generation& p
           {"unkept", std::move(unkept)}};
 }
 
-// Who was refused, and why, may tell of other users' programs.
+// The refused client and the reason are hidden unless `named`: they tell about other users'
+// programs.
 json refusals_json(core::TimeNs now, const Connections::Refusals& refused, bool named) {
   return {{"count", refused.count},
           {"last", named ? refused.last : ""},
           {"last_s_ago", static_cast<double>(now - refused.at) / 1e9}};
 }
 
-// The limits that hold somebody now. Their names may tell labels and cgroups.
+// The limits that have members now. Their names are hidden unless `named`: they may contain labels
+// and cgroups.
 json memory_json(const Engine& engine, const MemoryAccounts& memory, bool named) {
   json all = json::array();
   for (const MemoryAccounts::Group& group : memory.groups()) {
@@ -180,14 +182,13 @@ json status_json(core::TimeNs now, const ServerFacts& facts, const Engine& engin
                          facts.connections->refusals().count, facts.log->lost(), facts.naps})}};
 }
 
-// What a program that starts now must know of a managed MPS: its pipe directory, "" if there is
-// none; and whose programs have it (-1: nobody's but the asker's), for whose end it would wait in
-// cuInit.
+// Facts about a managed MPS for a program that starts now: its pipe directory ("": there is none),
+// and the user whose programs it would wait for in cuInit (-1: none).
 json mps_for_program(const MpsWatch& mps, uid_t uid) {
   int64_t served = -1;
   for (const MpsServer& server : mps.state().servers) {
     const auto is_own = [&](const MpsProcess& client) { return client.uid == server.uid; };
-    // Unless it was told to serve all users.
+    // A server with clients of several users serves all: then nobody waits.
     if (server.uid != uid && !server.clients.empty() &&
         std::all_of(server.clients.begin(), server.clients.end(), is_own)) {
       served = server.uid;
@@ -218,7 +219,7 @@ Reply after_policy_change(const Result<void>& result, core::TimeNs now, const Se
   return done({{"policy", policy_json(now, facts, engine, store)}});
 }
 
-// What does not fit is left out: a directory may hold any number of files.
+// Policies that do not fit into a reply are left out: a directory may hold any number of files.
 Reply policy_list(json policies, const Engine& engine) {
   size_t bytes = kTextMax;
   json list = json::array();
@@ -326,7 +327,8 @@ Reply answer(const Request& request, const Asker& asker, core::TimeNs now, Serve
     case Kind::kMps:  // the server carries orders out
       return done(mps_json(*facts.mps));
     case Kind::kEffective: {
-      // The asking process becomes the program: all but its executable is the program's already.
+      // The asking process will exec the program: all its facts but the executable are the
+      // program's.
       Origin origin = origin_of(asker.socket, asker.peer);
       origin.exe = request.command;
       const Grade grade = server::grade(facts.config_changes->rules(), geteuid(),

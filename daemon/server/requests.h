@@ -1,5 +1,5 @@
-// Answers to the command line: JSON documents, which `heddle` formats. Anybody may look (containers
-// at all but command lines); only the privileged (origin.h) may change anything.
+// Answers to the command line: JSON documents, which `heddle` formats. All users may look
+// (containers see no command lines); only the privileged (origin.h) may change settings.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -17,7 +17,7 @@
 
 namespace heddle::server {
 
-// What the answers say of the process rather than of its engine.
+// Facts for the answers about the process rather than its engine.
 struct ServerFacts {
   std::string socket;
   core::TimeNs started_at = 0;
@@ -31,24 +31,25 @@ struct ServerFacts {
   const MemoryAccounts* memory = nullptr;
 };
 
-// Who asks: the connection, and whom the kernel says is behind it.
+// The asker: the connection, and its peer by the kernel.
 struct Asker {
   int socket;
   const ipc::Peer& peer;
 };
 
 // {managed, wanted, pipe_directory, log_directory, answers, pid, shares_cgroup, servers: [{pid,
-// uid, clients: [{pid, uid}]}], waiting: [{pid, uid}], error}; a uid is null if it is not seen from
-// here.
+// uid, clients: [{pid, uid}]}], waiting: [{pid, uid}], error}; a uid is null if it cannot be seen
+// from here.
 nlohmann::json mps_json(const MpsWatch& mps);
 
-// What takes as long as a disk: answer() only says whether the asker may, the rest is the server's.
+// Whether the request changes the policy, which may wait for a disk. answer() only checks whether
+// the asker may do so; the server does the rest.
 bool is_policy_order(Request::Kind kind);
 Reply after_policy_change(const Result<void>& result, core::TimeNs now, const ServerFacts& facts,
                           const Engine& engine, const PolicyStore& store);
 Reply policy_list(nlohmann::json policies, const Engine& engine);
 
-// These are too long for a packet, and come with a memory of their own.
+// These answers are too long for a packet, and are sent as a memfd.
 Reply show_profile(const Engine& engine, const ProfileStore& profiles, core::ClientId id,
                    Descriptor& memory);
 Reply show_policy(const Engine& engine, const PolicyStore& store, Descriptor& memory);

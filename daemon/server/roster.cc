@@ -18,7 +18,7 @@ void Roster::drop(Client& client) {
   share_turn();
 }
 
-// Of a turn each user has as much as any other, and of that each of his clients.
+// Shares a turn's records equally among users, and each user's part equally among their clients.
 void Roster::share_turn() {
   constexpr uint32_t kRecordsLeast = 4;  // less is not worth the look
   std::unordered_map<uid_t, uint32_t> clients_of;

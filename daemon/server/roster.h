@@ -15,7 +15,7 @@ class Roster {
 
   core::ClientId next_id() { return ++last_id_; }
   Client& add(std::unique_ptr<Client> client);
-  // It was let go, or is about to be removed: its memory is read no more.
+  // The client was let go, or is about to be removed: its memory is not read any more.
   void drop(Client& client);
   void remove(core::ClientId id) { clients_.erase(id); }
 
@@ -24,7 +24,7 @@ class Roster {
     return it != clients_.end() ? it->second.get() : nullptr;
   }
   const Clients& all() const { return clients_; }
-  const std::vector<Client*>& managed() const { return managed_; }  // those whose memory is read
+  const std::vector<Client*>& managed() const { return managed_; }  // clients whose memory is read
 
  private:
   void share_turn();

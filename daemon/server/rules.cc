@@ -30,13 +30,13 @@ bool matches_ids(const Rule& rule, const Origin& o) {
          (!rule.gid || std::find(o.gids.begin(), o.gids.end(), *rule.gid) != o.gids.end());
 }
 
-// The least of what is limited.
+// The smaller limit of each channel; 0 is no limit.
 core::ChannelMax least_of(const core::ChannelMax& a, const core::ChannelMax& b) {
   const auto least = [](float x, float y) { return x > 0 && y > 0 ? std::min(x, y) : x + y; };
   return {least(a.issue, b.issue), least(a.l2, b.l2), least(a.dram, b.dram)};
 }
 
-// Who is meant may get less by it than by default, or than by a rule further down.
+// Whether a client may get less by this rule than by default, or by a later rule.
 bool restricts(const Rule& rule) {
   const Terms none;
   const int best = rule.priority ? *rule.priority : rule.claim.value_or(ipc::kPriorityDefault);
@@ -45,7 +45,8 @@ bool restricts(const Rule& rule) {
          rule.terms.compute.limit > 0 || !rule.terms.memory.empty();
 }
 
-// Whom the rule is for is not known: it may be him.
+// A restricting rule names an unknown user or group, and may be meant for this client. So it gets
+// no more than by default.
 void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolved) {
   if (grade.priority >= by_default.priority && grade.terms.share <= by_default.terms.share &&
       !grade.terms.slowdown_max.any() && grade.terms.compute.request == 0) {
@@ -59,14 +60,14 @@ void keep_to_default(Grade& grade, const Grade& by_default, const Rule& unresolv
                 " is for somebody whom this host does not know";
 }
 
-// Nobody gets more than `most_important`, and without a claim everybody the default at most.
+// The priority for a claim: at most `most_important`, and without a claim at most the default.
 int claim(const Applicant& who, int most_important) {
   const int wanted =
       who.claimed >= 0 && who.claimed < ipc::kPriorities ? who.claimed : ipc::kPriorityDefault;
   return std::max(wanted, most_important);
 }
 
-// True if `first` surely matches whomever `second` does.
+// True if `first` certainly matches every client that `second` matches.
 bool covers(const Rule& first, const Rule& second) {
   const auto any_or_same = [](const auto& mine, const auto& its) { return !mine || mine == its; };
   const auto below = [](const std::string& path, const std::optional<std::string>& cgroup) {
@@ -81,7 +82,7 @@ bool covers(const Rule& first, const Rule& second) {
 }  // namespace
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& who) {
-  Terms asked;  // anybody may ask for less of the GPU
+  Terms asked;  // any client may ask for less of the GPU
   if (ipc::parse_sms(who.sms)) asked.sms = who.sms;
   asked.channel_max = who.channel_max;
   Grade by_default{claim(who, ipc::kPriorityDefault), "default: others may claim Q5 at most",
@@ -91,7 +92,7 @@ Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& w
   } else if (who.origin.local && who.origin.uid == daemon_uid) {
     by_default = {claim(who, 0), "default: the daemon's user may claim any", asked};
   }
-  const Rule* unresolved = nullptr;  // the first that may be meant for who asks, and restricts
+  const Rule* unresolved = nullptr;  // the first restricting rule that may be meant for the client
   for (const Rule& rule : rules) {
     if (!matches_all_but_ids(rule, who) || !matches_ids(rule, who.origin)) continue;
     if (rule.unresolved()) {
@@ -112,7 +113,7 @@ Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& w
 
 bool cgroup_matches(const std::string& pattern, const std::string& path) {
   if (pattern.find_first_of("*?[") != std::string::npos) {
-    // No wildcard crosses a slash: below his own slice a user names cgroups as he likes.
+    // No wildcard crosses a slash: below their own slice, users name cgroups as they like.
     return fnmatch(pattern.c_str(), path.c_str(), FNM_PATHNAME | FNM_LEADING_DIR) == 0;
   }
   if (path.compare(0, pattern.size(), pattern) != 0) return false;

@@ -1,6 +1,7 @@
-// Who gets what: the first of the administrator's rules that matches, else the defaults, which let
-// root and the daemon's own user, outside of containers, claim any priority and everybody else at
-// most Q5, so that a first try shows something and nobody on a shared host can promote himself.
+// The rules: a client gets the terms of the first of the administrator's rules that matches, else
+// the defaults. By default root and the daemon's own user, outside of containers, may claim any
+// priority, and other users at most Q5. So a first try shows an effect, and no user of a shared
+// host can promote their own programs.
 #pragma once
 
 #include <sys/types.h>
@@ -18,11 +19,11 @@ struct Applicant {
   Origin origin;
   std::string label;
   int claimed = -1;                // -1: no claim
-  std::string sms;                 // what it asks to be kept on, "": on no part
-  core::ChannelMax channel_max{};  // what it asks to be kept to
+  std::string sms;                 // the SMs that it asks to be kept to; "": none
+  core::ChannelMax channel_max{};  // the limits that it asks for itself
 };
 
-// What a client gets, and why.
+// The terms that a client gets, and the rule that gives them.
 struct Grade {
   int priority = 0;
   std::string rule;
@@ -31,13 +32,14 @@ struct Grade {
 
 Grade grade(const std::vector<Rule>& rules, uid_t daemon_uid, const Applicant& applicant);
 
-// That no client reaches `rule` behind those `before` it, and the remedy; "" if one may.
+// A warning with a remedy if no client can reach `rule` behind those `before` it; "": one can.
 std::string hidden_text(const std::vector<Rule>& before, const Rule& rule);
 
-// True if `path` is `pattern` or lies below it; with any of *?[ that is a glob, level by level.
+// True if `path` is `pattern` or lies below it. A pattern with one of *?[ is a glob, level by
+// level.
 bool cgroup_matches(const std::string& pattern, const std::string& path);
 
-// That what a rule promises is not what `policy` keeps, and the remedy.
+// Warnings with a remedy for promises of the rule that `policy` does not keep.
 std::vector<std::string> unkept_texts(const Rule& rule, const Generation& policy);
 
 // "Q0 (highest)", "Q5", "Q9 (lowest)".

@@ -1,4 +1,4 @@
-// The loop; who connects and what they say is in sessions.cc.
+// The loop; connections and their messages are in sessions.cc.
 #include "daemon/server/server.h"
 
 #include <fcntl.h>
@@ -19,22 +19,24 @@
 namespace heddle::server {
 namespace {
 
-// A deadline nearer than this is waited for awake: going to sleep and back costs as much.
+// The loop stays awake for a deadline nearer than this: sleeping and waking cost as much.
 constexpr core::TimeNs kSpinToDeadlineNs = 60'000;
-// While a thread waits for a grant: longer where a core can be spared for it.
+// How long the loop stays awake while a thread waits for a grant: longer if the host has cores to
+// spare.
 const uint32_t kContendedSpinUs = std::thread::hardware_concurrency() >= 4 ? 1000 : 50;
 // While awake, descriptors are looked at this often.
 constexpr core::TimeNs kLookNs = 100'000;
 // The core is not ticked more often than this, whatever deadline it names.
 constexpr core::TimeNs kTickMinNs = 2'000;
-// While awake, clients are told this often that the daemon lives.
+// While awake, the daemon writes heartbeats at this interval.
 constexpr core::TimeNs kBeatNs = 20'000'000;
-// Whoever finds it full tries again, and others may be quicker.
+// Long, because a client that finds the queue full must try again, and others may be quicker.
 constexpr int kBacklog = 4'096;
-// What the disk did not take is tried again that much later.
+// After a failed write profiles are saved again this much later.
 constexpr uint64_t kSaveAgainMs = 60'000;
 
-// Half a microsecond, for whoever shares the core: a virtual machine does not tell who that is.
+// Pauses for half a microsecond, for a hyperthread that may share the core: a virtual machine does
+// not tell whether one does.
 void relax() {
   for (int i = 0; i < 8; ++i) __builtin_ia32_pause();
 }
@@ -74,8 +76,8 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
     return fail("epoll or timerfd: out of descriptors; raise the daemon's limit on open files");
   }
   server->connections_.listen();
-  // Clients hold the doorbells' other ends and may do anything to them, so none is ever read: each
-  // reports its edges to a private epoll, which is only asked what rang.
+  // Clients share the doorbell eventfds and may do anything to them, so the daemon never reads one.
+  // Each reports its edges to a private epoll, and that is only drained.
   server->waking_ = std::make_unique<FdWatch>(&server->loop_.loop, doorbells, [doorbells] {
     epoll_event rang[64];
     while (epoll_wait(doorbells, rang, 64, 0) == 64) {
@@ -86,7 +88,7 @@ Result<std::unique_ptr<Server>> Server::make(const Config& config, PolicyStore& 
     while (read(timer, &count, sizeof count) > 0) {
     }
   });
-  // Nobody waits yet.
+  // No client waits yet, so the loop thread may read files.
   Result<Generation> configured = store.load(config.policy.name, false);
   server->policy_changes_.take_configured(
       configured ? prepare(std::move(*configured), server->engine_.policy.instances_wanted())
@@ -148,8 +150,8 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
 
 Server::~Server() {
   connections_.end_all();
-  // Whoever comes now finds no socket and runs unmanaged at once, instead of waiting for an answer.
-  // Where ours was removed the path may be another heddled's by now.
+  // Remove the socket, so that a new client runs unmanaged at once instead of waiting for an
+  // answer. If it was removed before, the path may belong to another heddled by now.
   if (socket_file_ && file_at(facts_.socket, AT_SYMLINK_NOFOLLOW) == socket_file_) {
     unlink(facts_.socket.c_str());
   }
@@ -180,8 +182,8 @@ void Server::run() {
   mps_.begin();
   stop_asking_.begin(driver_gpus_.size());
   Watchdog watchdog;
-  // An idle loop turns for it, too.
-  // A turn that serves no socket feeds nobody.
+  // A timer feeds the watchdog: it makes an idle loop turn, too, and it fires only in a turn that
+  // serves the sockets.
   Timer turning(&loop_.loop, [&] {
     watchdog.turned();
     turning.start(watchdog.turn_ms());
@@ -209,14 +211,14 @@ void Server::run() {
   log_.info("stopped", {{"clients", engine_.roster.all().size()}});
 }
 
-// Writing waits for the disk, which the loop must not.
+// Saves profiles on libuv's pool: the loop must not wait for the disk.
 void Server::save_profiles() {
   if (saving_ || !profiles_.unsaved()) return;
   struct Saving {
     uv_work_t work;
     Server* server;
     std::vector<std::pair<std::string, std::string>> files;
-    std::vector<std::string> errors;  // of each file, "" if there was none
+    std::vector<std::string> errors;  // of each file; "": none
   };
   auto saving = std::make_unique<Saving>();
   saving->work.data = saving.get();
@@ -241,7 +243,8 @@ void Server::save_profiles() {
   if (saving_) (void)saving.release();
 }
 
-// Within a long turn as well: after kHeartbeatStaleNs all clients launch on their own.
+// Called within long turns, too: after kHeartbeatStaleNs without a heartbeat clients launch on
+// their own.
 void Server::beat() {
   const core::TimeNs now = monotonic_now();
   if (now < next_beat_) return;
@@ -249,7 +252,7 @@ void Server::beat() {
   engine_.beat(now);
 }
 
-// One turn without sleep; false if nothing is to be expected soon.
+// One turn without sleep. False: nothing is expected soon.
 bool Server::spin(core::TimeNs now) {
   beat();
   const bool due = engine_.devices.next_deadline() <= now;
@@ -273,7 +276,7 @@ bool Server::spin(core::TimeNs now) {
   }
   policy_changes_.follow();
   if (now >= engine_.reports.next_review()) engine_.reports.review(now);
-  // Whoever reads a ring while it is written makes every write wait for its cache line.
+  // Not polling helps the clients: reading a ring makes each write to it wait for its cache line.
   if (engine_.at_ease(now)) return false;
   const uint32_t patience_us = engine_.contention.any() ? kContendedSpinUs : config_.spin_us;
   const bool busy = now - last_event_ < core::TimeNs{patience_us} * 1'000;
@@ -282,7 +285,7 @@ bool Server::spin(core::TimeNs now) {
   return true;
 }
 
-// Sockets, exits and signals have their turn whatever clients write. False: they had it just now.
+// Serves sockets, exits and signals, however much clients write. False: that was done just before.
 bool Server::look_around(core::TimeNs now) {
   if (now - last_look_ < kLookNs) return false;
   last_look_ = now;
@@ -304,7 +307,7 @@ void Server::nap(core::TimeNs now) {
     }
     if (!engine_.roster.all().empty() || profiles_.unsaved() || log_.left_out())
       until = std::min(until, next_heartbeat_);
-    // An absolute time. 0 disarms, and is what a core says that is to look again at once.
+    // An absolute time. A deadline of 0 means at once, but would disarm the timer.
     until = std::max<core::TimeNs>(until, 1);
     itimerspec when{};
     if (until != std::numeric_limits<core::TimeNs>::max()) {

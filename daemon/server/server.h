@@ -1,10 +1,11 @@
-// heddled's loop: sockets, liveness, naps. One thread runs it; stop() is for any thread.
+// heddled's loop: sockets, liveness, naps. One thread runs it; any thread may call stop().
 //
-// While anything happened within spin_us the loop polls all clients' shared memory without
-// sleeping, and looks at its descriptors now and then; unless all who are at work launch freely,
-// whose rings it only drains every 2 ms (Engine::at_ease). Then it says in each client's `sleeping`
-// word how to wake it, looks once more (Dekker: the client stores first and looks at the word
-// next), and sleeps in libuv until the doorbell, the core's next deadline or the next heartbeat.
+// For spin_us after the last event the loop polls all clients' shared memory without sleeping, and
+// looks at its descriptors at intervals. If all clients at work launch freely, it only drains their
+// rings every 2 ms (Engine::at_ease). To sleep, it writes into each client's `sleeping` word how to
+// wake it, and looks once more (Dekker's algorithm: the client stores its record first and reads
+// the word next). Then it sleeps in libuv until a doorbell, the core's next deadline or the next
+// heartbeat.
 #pragma once
 
 #include <sys/types.h>
@@ -48,9 +49,9 @@ class Server {
   void run();
   void stop();
 
-  // SIGTERM and SIGINT stop the server. SIGHUP: rules, and what they give at once (Client), and
-  // [policy] if that has changed are what the configuration says now; without a source nothing
-  // happens.
+  // SIGTERM and SIGINT stop the server. SIGHUP reads the configuration again: the rules, with the
+  // terms that may change (Client::set_terms), and [policy] if that changed. Without a source
+  // SIGHUP does nothing.
   void handle_signals(ConfigChanges::Source source = {});
 
   const std::string& socket_path() const;
@@ -65,11 +66,11 @@ class Server {
     }
     uv_loop_t loop;
   };
-  struct Process {  // of a client; it lives as long as its pidfd says so
+  struct Process {  // a client's process; its pidfd tells when it ends
     Descriptor pidfd;
-    Descriptor doorbell;  // its own: a client can then muffle nobody but itself
-    int connection = -1;  // descriptor of its socket, -1 once that is closed
-    Applicant applicant;  // whom rules judge
+    Descriptor doorbell;  // one each, so that a client can silence only its own
+    int connection = -1;  // descriptor of its socket; -1: closed
+    Applicant applicant;  // for the rules
     std::unique_ptr<FdWatch> watch;
   };
 
@@ -83,7 +84,7 @@ class Server {
   void save_profiles();
   void poll_kernels(Client& client);
   void on_readable(int fd);
-  bool receive(Connection& connection);  // false: the peer is gone, served, or talks nonsense
+  bool receive(Connection& connection);  // false: to be closed: it ended, was served, or is broken
   void on_message(Connection& connection, Message message);
   void on_attach(Connection& connection, const AttachMessage& message);
   void refuse(Connection& connection, const std::string& reason);
@@ -121,18 +122,18 @@ class Server {
   Handle<uv_async_t> stopper_;
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::unordered_map<core::ClientId, std::unique_ptr<Process>> processes_;
-  std::unordered_map<pid_t, std::string> refused_;  // who was told why, lately
+  std::unordered_map<pid_t, std::string> refused_;  // reasons of recent refusals that were logged
 
   bool saving_ = false;  // profiles, on a thread of libuv's pool
   bool stopping_ = false;
   bool answered_ = false;        // a request, in this turn of libuv's loop
-  core::TimeNs last_event_ = 0;  // when something came that may want an answer soon
+  core::TimeNs last_event_ = 0;  // when a client last wrote news that may need an answer soon
   core::TimeNs last_tick_ = 0;   // of the core
   core::TimeNs last_look_ = 0;   // at descriptors
   core::TimeNs next_heartbeat_ = 0;
   core::TimeNs next_beat_ = 0;
   alignas(8) std::byte packet_[ipc::kMessageBytes];
-  Jobs jobs_{&loop_.loop};  // the first to go: what follows them needs all others
+  Jobs jobs_{&loop_.loop};  // destroyed first: their `then` needs the other members
 };
 
 }  // namespace heddle::server

@@ -1,4 +1,4 @@
-// Who connects, what they say, and when they are gone.
+// Server's part for sessions: connections, their messages, and the end of processes.
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -18,8 +18,7 @@
 namespace heddle::server {
 namespace {
 
-// Packets of one peer, and connections, that are taken in a row, so that a flood does not starve
-// the others.
+// The most packets of one peer that are received in a row, so that a flood does not starve others.
 constexpr int kPacketsInARow = 64;
 
 Clocks clocks_now() {
@@ -29,13 +28,14 @@ Clocks clocks_now() {
           static_cast<uint64_t>(wall.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(wall.tv_nsec)};
 }
 
-// "": its launches may wait on the GPU.
+// Why the client's launches must wait in its threads; "": they may wait on the GPU.
 const char* why_threads_wait(const AttachMessage& message, const Config& config,
                              const Identity& identity, bool timesliced) {
   if (!config.gates) return "[daemon] gates is false";
   if (identity.terms.fail_closed) return "its rule has it fail closed";
-  // A stream that waits there has time slices, and who has its turn loses them: of four programs of
-  // short kernels a fifth to a half of the GPU, measured on an H200.
+  // Time-sliced, a process whose stream waits at a gate still gets time slices, which are lost to
+  // the program whose turn it is: a fifth to a half of the GPU for four programs with short
+  // kernels, measured on an H200.
   if (timesliced && identity.terms.compute.any()) return "its rule has compute, time-sliced";
   if (!message.streams_wait)
     return "its streams cannot wait: HEDDLE_GATES=0, CUDA_LAUNCH_BLOCKING=1 or an old driver";
@@ -48,14 +48,14 @@ void Server::on_readable(int fd) {
   beat();
   Connection* const connection = connections_.find(fd);
   if (connection == nullptr) return;
-  // An answer takes long beside a grant: there is one in a turn of the loop, and whoever else wants
-  // one is still readable in the next.
+  // An answer takes long compared with a grant, so there is one in a turn of the loop. The other
+  // connections are still readable in the next turn.
   if (answered_ && connection->client == 0 && !connection->privileged) return;
   if (!receive(*connection)) disconnect(fd);
 }
 
-// The launch path met a kernel that it does not know: its registration may still lie in the socket.
-// Nobody is disconnected here, because claims of the client are in hand.
+// The launch path found an unknown kernel: its registration may still be in the socket. This does
+// not disconnect the client, because its claims are being handled.
 void Server::poll_kernels(Client& client) {
   const auto process = processes_.find(client.identity().id);
   if (process == processes_.end()) return;
@@ -76,8 +76,8 @@ bool Server::receive(Connection& connection) {
     if (message) {
       const bool asks = std::holds_alternative<Request>(*message);
       on_message(connection, std::move(*message));
-      // A connection asks once: the next question waits its turn behind everybody else's. One that
-      // records, or waits for an answer, stays.
+      // A connection may ask once, so that further questions queue behind those of others. It stays
+      // open if it records, or waits for an answer.
       const int fd = connection.fd.get();
       if (asks && connection.client == 0) {
         return fd == recording_for_ || mps_.waits(fd) || connection.waits;
@@ -97,8 +97,8 @@ bool Server::receive(Connection& connection) {
   return true;
 }
 
-// An attached connection carries kernels and nothing else; anything that could end a client would
-// do so under the feet of the launch path.
+// An attached connection carries only kernels and memory needs. Any message that could end a client
+// here would do so while the launch path uses it.
 void Server::on_message(Connection& connection, Message message) {
   Client* client = engine_.roster.find(connection.client);
   HEDDLE_FAULT_POINT("daemon: message decoded");
@@ -118,12 +118,12 @@ void Server::on_message(Connection& connection, Message message) {
 void Server::refuse(Connection& connection, const std::string& reason) {
   ipc::Attached answer;
   memcpy(answer.reason, reason.data(), std::min(reason.size(), sizeof answer.reason - 1));
-  // A peer that does not read its answer stays unmanaged as well.
+  // A send error does not matter: a peer that does not read its answer stays unmanaged as well.
   (void)ipc::send_packet(connection.fd.get(),
                          std::as_bytes(std::span<const ipc::Attached>(&answer, 1)));
   connections_.note_refusal("pid " + std::to_string(connection.peer.pid) + " of user " +
                             std::to_string(connection.peer.uid) + ": " + reason);
-  // A shim asks again every few seconds: a line each time would tell nothing new.
+  // A refused shim asks again every few seconds: only a new reason is logged.
   if (refused_.size() >= kClientsMax) refused_.clear();
   if (!refused_.insert_or_assign(connection.peer.pid, reason).second) return;
   log_.warning({connection.peer.uid, connection.privileged}, "client_refused",
@@ -137,7 +137,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
                                   std::to_string(ipc::kProtocolVersion) +
                                   "; install both from the same release");
   }
-  // 0: it does not say.
+  // 0: unknown.
   if (message.driver_version != 0 && message.driver_version < ipc::kCudaFloor) {
     return refuse(connection,
                   "its driver is older than CUDA 12.3 and names no kernels, so that "
@@ -155,14 +155,15 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
     return refuse(connection, "your programs have half of all " + std::to_string(kClientsMax) +
                                   " places; end some of them");
   }
-  // Its number may be another's by now, who is then a client of his own.
+  // If the process has ended, its number may belong to another process, which has its own
+  // connection.
   if (has_ended(connection.pidfd.get())) {
     return refuse(connection, "the process that connected has ended; connect anew");
   }
   for (const auto& [id, client] : engine_.roster.all()) {
     if (connection.peer.pid == 0 || client->identity().pid != connection.peer.pid) continue;
     if (!client->managed()) return refuse(connection, client->unmanaged_reason());
-    process_gone(id);  // the same process comes again: its old memories are of no use any more
+    process_gone(id);  // the process attaches again: its old memories are of no use
     break;
   }
   Identity identity;
@@ -196,7 +197,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   const Grade grade = server::grade(config_changes_.rules(), geteuid(), applicant);
   identity.exe = origin.exe;
   for (const std::string& path : origin.cgroups) {
-    if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the one that says most
+    if (path.size() > identity.cgroup.size()) identity.cgroup = path;  // the most specific one
   }
   identity.unseen = origin.unseen;
   identity.priority = grade.priority;
@@ -212,7 +213,7 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
       mode_of(identity, config_.gpu_mode, mps_.watch().state()) == GpuMode::kTimeslice;
   identity.threads_wait_because = why_threads_wait(message, config_, identity, timesliced);
   identity.gates = identity.threads_wait_because.empty();
-  identity.has_sets |= !timesliced;  // else an SM set keeps nobody's SMs free
+  identity.has_sets |= !timesliced;  // time-sliced, an SM set keeps no SMs free for others
   const core::ClientId id = identity.id;
   Result<std::unique_ptr<Client>> made = Client::make(std::move(identity));
   if (!made) return refuse(connection, made.error().message);
@@ -284,7 +285,7 @@ void Server::on_request(Connection& connection, const Request& request) {
       answer(request, {fd, connection.peer}, monotonic_now(), facts_, engine_, store_, profiles_);
   using Kind = Request::Kind;
   if (request.kind == Kind::kPs || request.kind == Kind::kEffective) mps_.look();
-  // Anybody is told what is known; whom no limit holds, how it is now.
+  // Any user gets the last known state of MPS; for the privileged, a new look comes first.
   if (request.kind == Kind::kMps && reply.ok && is_privileged(connection.peer)) {
     const Result<void> begun = mps_.carry_out(fd, request.mps);
     if (begun) return;
@@ -299,13 +300,14 @@ void Server::on_request(Connection& connection, const Request& request) {
   }
   if (request.kind == Kind::kPolicyShow && reply.ok) reply = show_policy(engine_, store_, text);
   if (request.kind == Kind::kPolicyShadowTold && reply.ok) reply = show_shadow(engine_, text);
-  // Whoever does not take the answer has gone; its connection says so next.
+  // A send error means that the peer has gone: its connection will become readable.
   const int memory = records && reply.ok ? recording_->memory() : text.get();
   (void)ipc::send_packet(fd, encode_reply(reply),
                          {&memory, static_cast<size_t>(memory >= 0 ? 1 : 0)});
 }
 
-// The connection may have gone, and its descriptor be another's, when the answer comes.
+// The connection may have ended when the answer comes, and its descriptor may be another one's:
+// hence the serial number.
 std::function<void(const Reply&)> Server::answer_later(Connection& connection) {
   connection.waits = true;
   return [this, fd = connection.fd.get(), serial = connection.serial](const Reply& reply) {
@@ -353,7 +355,7 @@ Reply Server::start_recording(const Connection& connection, const Reply& reply) 
   return reply;
 }
 
-// Gives those who are attached what the rules say now.
+// Gives the attached clients the terms of the present rules. Returns how many have changed.
 size_t Server::regrade() {
   size_t changed = 0;
   for (const auto& [id, process] : processes_) {
@@ -371,7 +373,8 @@ size_t Server::regrade() {
   return changed;
 }
 
-// Any packet tells it (shim/link/helper.cc). One that does not fit is sent with the next question.
+// Asks the shim to give memory back. Any packet means that (shim/link/helper.cc). If the socket is
+// full, the next question of another client sends it again.
 void Server::want_back(core::ClientId id) {
   const auto process = processes_.find(id);
   if (process == processes_.end() || process->second->connection < 0) return;
@@ -394,8 +397,8 @@ void Server::disconnect(int fd) {
   if (process == processes_.end()) return;
   process->second->connection = -1;
   if (Client* client = engine_.roster.find(id)) client->connected = false;
-  memory_.leave(id);  // it has become another program, or is about to attach again
-  // Without a pidfd the socket is all there is to go by.
+  memory_.leave(id);  // the process exec'ed another program, or is about to attach again
+  // Without a pidfd the end of the connection counts as the end of the process.
   if (process->second->pidfd.get() < 0) process_gone(id);
 }
 

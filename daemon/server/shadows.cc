@@ -1,4 +1,4 @@
-// A candidate beside the live policy: begun and ended on all devices together.
+// A candidate beside the live policy, which begins and ends on all devices together.
 #include "daemon/server/shadows.h"
 
 #include "daemon/server/clock.h"

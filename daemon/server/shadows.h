@@ -1,5 +1,5 @@
-// A candidate beside the live policy on every device (core/shadow.h): `heddle policy shadow`. Begun
-// and ended on all devices together. Loop thread only.
+// A candidate beside the live policy on every device (core/shadow.h), for `heddle policy shadow`.
+// It begins and ends on all devices together. Loop thread only.
 #pragma once
 
 #include <array>
@@ -24,22 +24,22 @@ const char* allowed_text(core::Allowance allowed);  // "gate", "open" or "lease"
 
 class Candidate {
  public:
-  // `live` is the generation that runs.
+  // `live`: the generation in force.
   Candidate(const Generation& live, const Devices& devices, PolicyStore& store, Reports& reports,
             Log& log)
       : live_(live), devices_(devices), store_(store), reports_(reports), log_(log) {}
 
-  // Runs it on every device, until it ends or is ended.
+  // Begins a candidate on every device.
   Result<void> begin(Prepared candidate, core::TimeNs now);
-  // On a device that came meanwhile, which has nothing of another scheduler's.
+  // Begins it on a device that is new.
   void start(uint8_t gpu, core::TimeNs now);
-  // What it found stays to be looked at.
+  // Ends the candidate. Its report can still be read.
   void end(const std::string& why);
-  void check();  // now and then: whether it ended by itself
+  void check();  // called at intervals: whether it ended by itself
 
   bool running() const { return generation_ && end_.empty(); }
   const std::optional<Generation>& generation() const { return generation_; }  // the last one
-  nlohmann::json json() const;  // what it found so far, also once it has ended; null: none
+  nlohmann::json json() const;  // its report so far, also after its end; null: no candidate yet
 
  private:
   const Generation& live_;
@@ -49,9 +49,9 @@ class Candidate {
   Log& log_;
   std::optional<Generation> generation_;
   std::array<std::unique_ptr<core::Policy>, ipc::kDevices> instances_;  // by the GPU's number
-  std::vector<std::unique_ptr<core::Policy>> spare_;                    // for devices to come
-  std::string end_, fault_;                                             // "": it runs; of itself
-  std::string told_;                                                    // JSON, once it has ended
+  std::vector<std::unique_ptr<core::Policy>> spare_;                    // for later devices
+  std::string end_, fault_;  // why it ended, "": it runs; its own fault
+  std::string told_;         // its report as JSON, after its end
 };
 
 }  // namespace heddle::server

@@ -13,7 +13,7 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
     Client* client = found ? likely : roster_.find(decision.client);
     const bool there = client != nullptr && client->on_gpu(decision.device);
     HEDDLE_CHECK_OF(mistakes_, client != nullptr ? decision.client : 0,
-                    there);  // a core decides of those only whom it was told of
+                    there);  // a core decides only about clients that it was told of
     if (!there) [[unlikely]]
       continue;
     if (client->apply(decision)) granted_.push_back(client);
@@ -21,7 +21,8 @@ void Stepper::apply(std::span<const core::Decision> decisions, Client* likely) {
   if (likely == nullptr) wake_granted();
 }
 
-// A fence costs as much as a grant, and a system call more: those who are awake do not wait for it.
+// A fence costs as much as a grant, and a system call costs more. So threads that sleep are woken
+// after all grants are written, and threads that are awake need not wait for that.
 void Stepper::wake_granted() {
   if (granted_.empty()) return;
   ipc::slot_fence();

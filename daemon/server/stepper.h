@@ -1,6 +1,5 @@
-// The way into a core and out of it: an event goes in, and each decision that comes out is carried
-// out in the memory of its client. A recorder sees both. Loop thread only; it makes no system call
-// but futex wake-ups.
+// Steps a core: passes an event in, and carries out each decision in the memory of its client. A
+// recorder sees both. Loop thread only; it makes no system call but futex wake-ups.
 #pragma once
 
 #include <cstdint>
@@ -17,23 +16,23 @@
 
 namespace heddle::server {
 
-// What heddled does about a mistake of its own (core/check.h): it counts each, and tells of each
-// place once. If it concerns one client, that one is let go. Else the bypass is opened, so that
-// nobody waits for who no longer knows what it does.
-// What broke.
+// The consequences of failed checks.
 struct BrokenNews {
-  std::vector<uint64_t> clients;  // that are to be let go
+  std::vector<uint64_t> clients;  // clients to let go
   bool of_all = false;            // the bypass is to be opened
 };
 
+// heddled's reaction to its own mistakes (core/check.h): it counts failed checks, and logs each
+// place once. If a mistake concerns one client, that client is let go. Otherwise the bypass is
+// opened, so that no client waits for a scheduler in a broken state.
 class Mistakes {
  public:
   explicit Mistakes(Log& log) : log_(log) {}
 
-  // An invariant does not hold: HEDDLE_CHECK_IN(mistakes, ...), and what schedulers call. May be
-  // called from within a scheduler.
+  // A check failed, in HEDDLE_CHECK_IN(mistakes, ...) or in a scheduler. May be called from within
+  // a scheduler.
   void on_broken(const core::Broken& broken);
-  // Since the last call. Not from within a scheduler.
+  // The consequences since the last call. Not to be called from within a scheduler.
   std::optional<BrokenNews> take_news() {
     if (!news_) [[likely]]
       return std::nullopt;
@@ -47,8 +46,8 @@ class Mistakes {
 
   Log& log_;
   uint64_t count_ = 0;
-  std::vector<core::Broken> places_;  // one of each ...
-  size_t told_ = 0;                   // ... and how many of them are in the log
+  std::vector<core::Broken> places_;  // one for each place
+  size_t told_ = 0;                   // how many of those are in the log
   std::optional<BrokenNews> news_;
 };
 
@@ -56,15 +55,15 @@ class Stepper {
  public:
   Stepper(const Roster& roster, Mistakes& mistakes) : roster_(roster), mistakes_(mistakes) {}
 
-  // `of`: whose event it is in a batch, and so whose most of the decisions are; the batch's end
-  // wakes whom it granted.
+  // `of`: the client of the event; most decisions are for it. The end of the batch wakes the
+  // threads that were granted.
   void step(core::Scheduler& scheduler, const core::Event& event, Client* of = nullptr) {
     if (recorder_ != nullptr) recorder_->event(event);
     const std::span<const core::Decision> decisions = scheduler.step(event);
     if (!decisions.empty()) apply(decisions, of);
   }
   void apply(std::span<const core::Decision> decisions, Client* likely = nullptr);
-  // A launch on a device that nobody schedules.
+  // A launch on a device without a scheduler.
   void let_through(Client& client, const Claim& claim) {
     if (client.let_through(claim)) granted_.push_back(&client);
   }
@@ -73,14 +72,14 @@ class Stepper {
   }
   void wake_granted();
 
-  // nullptr: nothing is recorded.
+  // nullptr: there is no recording.
   trace::Recorder* recorder() const { return recorder_; }
   void record_to(trace::Recorder* recorder) { recorder_ = recorder; }
 
  private:
   const Roster& roster_;
   Mistakes& mistakes_;
-  std::vector<Client*> granted_;  // since whoever sleeps was woken last
+  std::vector<Client*> granted_;  // clients with threads to wake
   trace::Recorder* recorder_ = nullptr;
 };
 

@@ -22,10 +22,10 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kFileMost = 256 << 10;
-constexpr size_t kAnswersMost = 256;  // GPUs come and go; the oldest make room
+constexpr size_t kAnswersMost = 256;  // GPUs come and go; the oldest answers make room
 constexpr const char* kRemedy = "remove it, then heddle doctor --stop";
 
-// Failed: what is there is none.
+// Failed: the JSON is no answer.
 Result<StopAnswer> parse(const json& from) {
   try {
     StopAnswer answer;
@@ -81,7 +81,7 @@ void StopAsking::begin(size_t count) {
   tell();
   if (answers_.setting() != StopsSetting::kAsked || count_ == 0) return;
   if (access("/dev/nvidiactl", F_OK) != 0) return not_asked("no /dev/nvidiactl here");
-  // Who asks would be a client of it, and might keep others out.
+  // The probe would be a client of MPS, and might keep others out.
   const bool mps = config_.gpu_mode == GpuMode::kMps || config_.mps.manage ||
                    access((config_.mps.pipe_directory + "/control").c_str(), F_OK) == 0;
   if (mps) return not_asked("MPS is on the GPU");
@@ -100,7 +100,7 @@ void StopAsking::take(Result<std::vector<StopAnswer>> answers) {
   for (size_t i = 0; i < count_; ++i) {
     all &= answers_.of(gpus_.id(static_cast<uint8_t>(i))) != nullptr;
   }
-  if (all) answers_.set_not_asked("");  // somebody else has asked
+  if (all) answers_.set_not_asked("");  // another process has asked
   tell();
 }
 
@@ -179,7 +179,7 @@ void StopAsking::ended() {
       });
 }
 
-// The first word that is made of digits and more than one dot, or one: "580.159.04".
+// The first word of digits and dots, with at least one dot: "580.159.04".
 std::string kernel_driver(const std::string& path) {
   std::ifstream file(path);
   std::string line;

@@ -1,6 +1,6 @@
-// Has GPUs asked whether they can stop kernels that run : those of this host that
-// have not answered under this driver, one after the other, by a program of its own. Reads what is
-// kept again when the file changes. Loop thread only.
+// Finds out which GPUs of this host can stop running kernels. heddle-stop-probe asks those without
+// an answer under this driver, one after the other. The answers are kept in a file, which is read
+// again when it changes. Loop thread only.
 #pragma once
 
 #include <sys/types.h>
@@ -21,16 +21,16 @@
 
 namespace heddle::server {
 
-// Whether GPUs can stop kernels that run (ipc/stop.h): what heddle-stop-probe was answered, as it
-// is kept in the state directory, and whom `[gpu] stops` makes of it. heddled reads the file, and
-// so does `heddle doctor`; whichever asked a GPU writes it.
+// Whether a GPU can stop running kernels (ipc/stop.h): an answer of heddle-stop-probe, as it is
+// kept in the state directory. heddled and `heddle doctor` read that file, and the one that asked a
+// GPU writes it.
 struct StopAnswer {
   std::string gpu;     // GpuNumbers::text()
   std::string name;    // "NVIDIA H200"
-  std::string driver;  // kernel_driver() then
+  std::string driver;  // kernel_driver() at that time
   std::string at;      // utc_text()
   bool yes = false;
-  std::string why;  // not, or of what was not asked
+  std::string why;  // the reason if not `yes`
   double stop_us = 0, go_us = 0, slice_ratio = 0;
 
   bool operator==(const StopAnswer&) const = default;
@@ -42,33 +42,33 @@ std::string kernel_driver(const std::string& file = "/proc/driver/nvidia/version
 inline constexpr const char* kStopsFile = "stops.json";  // in the state directory
 // heddle-stop-probe beside this program's bin/.
 std::string stop_probe_path();
-// What it printed. Failed: it asked nothing, and the error says why.
+// Parses the probe's output. Failed: the probe did not ask, and the error says why.
 Result<StopAnswer> parse_probe(const std::string& printed);
 
-// All that is kept; none where there is no file. An error names the file and the remedy.
+// All kept answers; none if there is no file. An error names the file and the remedy.
 Result<std::vector<StopAnswer>> read_stops(const std::string& file);
-// In the place of what is kept of that GPU.
+// Keeps the answer, in place of an older one for that GPU.
 Result<void> keep_stop(const std::string& file, const StopAnswer& answer);
 nlohmann::json stops_json(const std::vector<StopAnswer>& answers);
 
-// Its driver's word for a UUID. Where nobody asked it, it can: it is made to. Who says that he is
-// on it is scheduled among those who are, and only he is stopped for it.
+// The UUID of the simulated GPU, which can stop kernels without having been asked. A client that
+// claims to be on it is scheduled only with other clients there.
 inline constexpr GpuId kSimulatedGpu = {'h', 'e', 'd', 'd', 'l', 'e', '-', 's',
                                         'i', 'm', '-', 'g', 'p', 'u', '-', '0'};
 
-// Who may be stopped. Loop thread only.
+// The GPUs on which kernels may be stopped. Loop thread only.
 class StopAnswers {
  public:
-  // `state`: the state directory, "" if nothing is kept.
+  // `state`: the state directory; "": nothing is kept.
   StopAnswers(StopsSetting setting, const std::string& state);
 
   bool allows(const GpuId& gpu) const {
     if (setting_ != StopsSetting::kAsked) return setting_ == StopsSetting::kOn;
     return std::find(able_.begin(), able_.end(), gpu) != able_.end();
   }
-  // Those of another driver do not count. True: something has changed.
+  // Takes the kept answers. Those of another driver do not count. True: something has changed.
   bool take(Result<std::vector<StopAnswer>> answers);
-  // Why a GPU was not asked: "" once it is.
+  // Why GPUs were not asked; "": they were.
   void set_not_asked(const std::string& why) { not_asked_ = why; }
   // The answer that counts, or nullptr.
   const StopAnswer* of(const GpuId& gpu) const;
@@ -89,14 +89,15 @@ class StopAnswers {
 
 class StopAsking {
  public:
-  // `gpus`: the first `count` are the host's.
+  // `gpus`: the GPUs' numbers.
   StopAsking(uv_loop_t* loop, const Config& config, const GpuNumbers& gpus, StopAnswers& answers,
              Jobs& jobs, Log& log);
   ~StopAsking();
   StopAsking(const StopAsking&) = delete;
   StopAsking& operator=(const StopAsking&) = delete;
 
-  // Tells what is kept, and asks what is not. Nobody may be on such a GPU, nor MPS.
+  // Logs the kept answers, and has the other GPUs asked: the first `count` of `gpus` are the
+  // host's. A GPU with clients or MPS on it is not asked.
   void begin(size_t count);
   void reread();
 
@@ -116,9 +117,9 @@ class StopAsking {
   Jobs& jobs_;
   Log& log_;
   std::unique_ptr<DirectoryWatch> watch_;
-  std::unique_ptr<Process> process_;  // that asks now
-  Descriptor printed_;                // by it
-  size_t next_ = 0, count_ = 0;       // the GPU to ask; of so many
+  std::unique_ptr<Process> process_;  // the running probe
+  Descriptor printed_;                // its output
+  size_t next_ = 0, count_ = 0;       // the next GPU to ask, and their number
 };
 
 }  // namespace heddle::server

@@ -52,11 +52,11 @@ void StopDesk::order(ipc::ControlMemory& control, size_t device, ipc::StopOrder 
 std::optional<core::StopBody> StopDesk::look(ipc::ControlMemory& control,
                                              const ipc::ClientMemory& client, size_t device,
                                              bool allowed, core::TimeNs now) {
-  constexpr uint32_t kCallUsMost = 100'000;  // longer is no driver's call
+  constexpr uint32_t kCallUsMost = 100'000;  // no driver call takes longer
   constexpr core::TimeNs kDeafNs = 10'000'000;
   const ipc::ThreadBlock& block = client.threads[device];
   Device& d = devices_[device];
-  // One that means nothing is not said.
+  // A value that means nothing is ignored.
   const uint32_t word = block.stop_able.load(std::memory_order_relaxed);
   if (word < ipc::kStopAbleCount && word != d.said && now >= d.deaf_until) {
     d.said = static_cast<ipc::StopAble>(word);
@@ -78,7 +78,7 @@ std::optional<core::StopBody> StopDesk::look(ipc::ControlMemory& control,
   }
   if (able != ipc::kStopYes) {
     d.off = false;
-    if (d.order != ipc::StopOrder{}) order(control, device, {});  // should it be able again
+    if (d.order != ipc::StopOrder{}) order(control, device, {});  // in case it becomes able again
   }
   return core::StopBody{able, d.off, took_us};
 }

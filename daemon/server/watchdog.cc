@@ -21,7 +21,7 @@ void notify_service_manager(const char* state) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + strlen(path));
-  // Nobody to tell if it fails: the manager then reports a start that timed out.
+  // A failure is not reported here: the manager reports a start that timed out.
   (void)sendto(fd, state, strlen(state), MSG_NOSIGNAL, reinterpret_cast<sockaddr*>(&address),
                length);
   close(fd);

@@ -1,5 +1,5 @@
-// Looks at the loop from another thread, and tells the service manager that it turns: once it does
-// not, systemd (WatchdogSec) aborts heddled, which names the policy that ran, and starts it again.
+// Watches the loop from another thread, and tells the service manager while it turns. If the loop
+// hangs, systemd (WatchdogSec) aborts heddled, which logs the policy that ran, and starts it again.
 #pragma once
 
 #include <atomic>
@@ -16,17 +16,17 @@ void notify_service_manager(const char* state);
 
 class Watchdog {
  public:
-  // Looks four times within the manager's time-out; without one there is no thread.
+  // Looks four times within the manager's time-out. Without a time-out there is no thread.
   Watchdog();
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;
   Watchdog& operator=(const Watchdog&) = delete;
 
-  // The loop's, at each turn.
+  // Called by the loop at each turn.
   void turned() {
     turns_.store(turns_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
-  // The loop must turn as often; 0: nobody looks.
+  // The interval in which the loop must turn; 0: there is no watchdog.
   uint64_t turn_ms() const { return turn_ms_; }
 
  private:
