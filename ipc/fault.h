@@ -1,6 +1,6 @@
-// Fault points: where a test may kill, stop or end whoever runs the line. They name the steps of
-// the slot and ring protocols, and of attaching and leaving. Nothing in any build but the one that
-// tests/fault makes with HEDDLE_FAULTS.
+// Fault points: lines at which a test may kill, stop or end the process that runs them. They name
+// the steps of the slot, gate and ring protocols, and of attaching and leaving. They compile to
+// nothing except with HEDDLE_FAULTS, which tests/fault defines.
 #pragma once
 
 #ifdef HEDDLE_FAULTS
@@ -12,7 +12,7 @@ extern "C" void heddle_fault_point(const char* name);
 
 namespace heddle::ipc {
 
-// The hook of ipc/ring.h and ipc/slot.h, unless a test brings its own.
+// The default hook of ipc/ring.h, ipc/slot.h and ipc/gate.h; tests may pass their own.
 struct FaultPoint {
   static void at([[maybe_unused]] const char* name) { HEDDLE_FAULT_POINT(name); }
 };

@@ -1,36 +1,38 @@
-// The gate page: how the daemon lets queued work of a client go on the GPU.
+// The gate page: by it the daemon lets a client's queued work go on the GPU.
 //
-// A gate is a wait of the stream in front of a unit of work: until `word` has reached the unit's
-// ticket. Where a stream cannot wait the launching thread does, at its slot (ipc/slot.h): the
-// daemon says there which ticket went. The shim numbers the units of a device in the order in which
-// it posts them, so that a release is always a prefix, and one store opens or closes all gates of
-// the device.
+// A gate is a wait of the stream in front of a unit of work, until `word` reaches the unit's
+// ticket. If a stream cannot wait, the launching thread waits at its slot (ipc/slot.h), where the
+// daemon stores the ticket that it lets go. The shim numbers the units of a device in the order in
+// which it posts them, so that a release is always a prefix, and one store opens or closes all
+// gates of the device.
 //
-//   daemon  word:     up to here            far ahead of what is posted: open. Closed again it is
-//                                           lower, and never below the floor
-//   shim    floor:    this prefix goes, whatever the daemon says: others may wait for it. Far ahead
-//                                           while the daemon is silent or gone, then back
+//   daemon  word:     ticket                units up to this ticket may go. Far ahead of the newest
+//                                           ticket: open. The word moves back when the daemon
+//                                           closes the gates, but never below the floor
+//   shim    floor:    ticket                units up to this ticket go, whatever the daemon says,
+//                                           because other work may wait for them. Far ahead while
+//                                           the daemon is silent or gone, then back
 //   daemon  running:  1, 0                  gates inside graphs wait for 1
-//   daemon  wanted:   kGatesSoon            what is launched may yet stand at gates
-//                     kGatesInside          somebody may have graphs stopped: long ones have some
-//                                           inside
-//                     kKernelsAsk           nothing but such graphs stands there, threads wait:
-//                                           the policy chooses more of a launch than when it goes
-//   GPU     done:     ticket                the unit with that ticket is over
+//   daemon  wanted:   kGatesSoon            later launches may stand at gates
+//                     kGatesInside          graphs may be stopped: long ones need gates inside
+//                     kKernelsAsk           only long graphs stand at gates; other launches wait in
+//                                           their threads, because the policy chooses more for each
+//                                           than when it goes
+//   GPU     done:     ticket                the unit with that ticket is complete
 //
-// Two write the word. The daemon stores it, and again until the floor that it read is the floor.
-// The shim raises the floor, then the word. So the word ends at no less than the floor; where it
-// stands higher than the later of floor and what was released, the daemon finds it at its next
-// look.
+// Both sides write the word. The daemon stores it, then reads the floor, and repeats both until the
+// floor has not changed in between. The shim raises the floor, then the word. So the word never
+// stays below the floor. If it stays higher than both the floor and the daemon's release, the
+// daemon corrects it at its next check.
 //
-// A unit is one launch or some of one thread in one stream, without another unit between them: all
-// have its ticket. A gate inside a graph has none, for it is made once and launched often: it
-// stands while `running` is 0.
+// A unit is one launch, or several consecutive launches of one thread in one stream, which share a
+// ticket. A gate inside a graph has no ticket, because the graph is made once and launched often:
+// it waits while `running` is 0.
 //
-// The daemon makes a page for each session, sealed as the client's memory is.
-// The shim registers it with CUDA and never unmaps it: queued waits read it. Whatever a client
-// writes there opens or closes its own gates only. tests/unit/gate_model_test.cc explores this very
-// code, one access to shared memory at a time.
+// The daemon makes a page for each session, sealed as the client's memory is. The shim registers it
+// with CUDA and never unmaps it, because queued waits read it. A client that writes to it opens or
+// closes only its own gates. tests/unit/gate_model_test.cc explores this very code, one access to
+// shared memory at a time.
 #pragma once
 
 #include <atomic>
@@ -42,40 +44,41 @@
 
 namespace heddle::ipc {
 
-// Units of a device that may be posted and not done: more than the shim lets wait.
+// Units of a device that may be posted and not complete. The shim lets fewer wait.
 inline constexpr uint32_t kGateUnits = 256;
 
 inline constexpr uint32_t kGatesSoon = 1, kKernelsAsk = 2, kGatesInside = 4;  // bits
 
 struct alignas(4096) GatePage {
   std::atomic<uint32_t> floor[kDevices];             // by the shim
-  alignas(64) std::atomic<int64_t> heartbeat_ns;     // as ControlMemory's
+  alignas(64) std::atomic<int64_t> heartbeat_ns;     // as in ControlMemory
   alignas(64) std::atomic<uint32_t> word[kDevices];  // by the daemon; raised by the shim
-  std::atomic<uint32_t> running[kDevices];           // the same
+  std::atomic<uint32_t> running[kDevices];           // by the daemon; set to 1 by the shim
   std::atomic<uint32_t> wanted[kDevices];            // by the daemon
   alignas(64) std::atomic<uint32_t> done[kDevices][kGateUnits];  // by the GPU: ticket % kGateUnits
 };
 
-// As far ahead of the newest ticket an open word stands: 11 hours at 27 000 tickets a second. Half
-// of what a comparison can tell apart, so that an older idea of the newest ticket does no harm.
+// How far an open word is ahead of the newest ticket: 11 hours at 27 000 tickets a second. It is
+// half of the range of a cyclic comparison, so that an outdated newest ticket does no harm.
 inline constexpr uint32_t kGateAhead = uint32_t{1} << 30;
 
-// CU_STREAM_WAIT_VALUE_GEQ, which is cyclic.
+// The comparison of CU_STREAM_WAIT_VALUE_GEQ, which is cyclic.
 constexpr bool gate_lets(uint32_t word, uint32_t ticket) {
   return static_cast<int32_t>(word - ticket) >= 0;
 }
 constexpr uint32_t gate_later(uint32_t a, uint32_t b) { return gate_lets(a, b) ? a : b; }
-// What to store so that all gates stand open. `posted`: the newest ticket.
+// The word that opens all gates. `posted`: the newest ticket.
 constexpr uint32_t gate_open(uint32_t posted) { return posted + kGateAhead; }
-// No longer once half of the way ahead is used up: then gate_open is stored again.
+// False once half of kGateAhead is used up: then the caller stores gate_open again.
 constexpr bool gate_is_open(uint32_t word, uint32_t posted) {
   return static_cast<int32_t>(word - posted) >= static_cast<int32_t>(kGateAhead / 2);
 }
 
 // ---- daemon side ----
 
-// What stands in the word behind that: the later of both, at the last look at the floor. A client
-// that moves its floor all the time delays nobody by that, and is looked at again.
+// Releases the units up to `released`. Returns the word that it stored: the later of `released` and
+// the floor. The number of repetitions is bounded, so that a client that moves its floor all the
+// time does not delay the daemon; the daemon checks the word again later.
 template <class Fault = FaultPoint, class Word>
 uint32_t gate_release(Word& word, const Word& floor, uint32_t released) {
   constexpr int kMostLooks = 64;
@@ -89,9 +92,9 @@ uint32_t gate_release(Word& word, const Word& floor, uint32_t released) {
   }
   return stored;
 }
-// Lets graphs run on, or stops each at its next gate: unless a unit up to the floor may stand
-// there. `done`: all up to here are over. The newest that is over does not say so: an older unit of
-// another stream may stand.
+// Lets graphs run on, or stops each at its next gate, unless a unit up to the floor may wait there.
+// `done`: all units up to this ticket are complete. The newest complete ticket will not do: an
+// older unit of another stream may still wait at a gate. Returns whether graphs run.
 template <class Fault = FaultPoint, class Word>
 bool gate_run(Word& running, const Word& floor, uint32_t done, bool on) {
   running.store(on ? 1 : 0, std::memory_order_seq_cst);
@@ -103,7 +106,7 @@ bool gate_run(Word& running, const Word& floor, uint32_t done, bool on) {
 
 // ---- shim side ----
 
-// Moves on to `value`, and never back. Any thread.
+// Advances the word to `value`, never backwards. Any thread.
 template <class Word>
 void gate_raise(Word& word, uint32_t value) {
   uint32_t seen = word.load(std::memory_order_seq_cst);
@@ -111,7 +114,7 @@ void gate_raise(Word& word, uint32_t value) {
          !word.compare_exchange_weak(seen, value, std::memory_order_seq_cst)) {
   }
 }
-// The prefix goes. Any thread.
+// Lets the units up to `upto` go, whatever the daemon says. Any thread.
 template <class Fault = FaultPoint, class Word>
 void gate_floor(Word& floor, Word& word, Word& running, uint32_t upto) {
   gate_raise(floor, upto);
@@ -119,8 +122,8 @@ void gate_floor(Word& floor, Word& word, Word& running, uint32_t upto) {
   gate_raise(word, floor.load(std::memory_order_seq_cst));
   running.store(1, std::memory_order_seq_cst);
 }
-// All goes, what is posted later too: to be called again and again. By one thread alone, and so is
-// what follows.
+// Lets all units go, also those posted later. To be called repeatedly. Only one thread may call
+// this function and the ones below.
 template <class Fault = FaultPoint, class Word>
 void gate_open_floor(Word& floor, Word& word, Word& running, const Word& posted) {
   const uint32_t newest = posted.load(std::memory_order_seq_cst);
@@ -131,8 +134,8 @@ void gate_open_floor(Word& floor, Word& word, Word& running, const Word& posted)
   gate_raise(word, floor.load(std::memory_order_seq_cst));
   running.store(1, std::memory_order_seq_cst);
 }
-// No more than what is posted by now. Threads whose own prefix an open floor held meanwhile count
-// on it: it ends at no less than what was posted when it is stored.
+// Ends an open floor: only the units posted by now go. Other threads relied on the open floor for
+// their units, so the floor is stored again until it covers everything that was posted meanwhile.
 template <class Fault = FaultPoint, class Word>
 void gate_close_floor(Word& floor, Word& word, Word& running, const Word& posted) {
   uint32_t newest = posted.load(std::memory_order_seq_cst);
@@ -145,7 +148,8 @@ void gate_close_floor(Word& floor, Word& word, Word& running, const Word& posted
   }
   gate_floor<Fault>(floor, word, running, newest);
 }
-// A floor that nobody raises stays near enough for a comparison: what is that old is over.
+// Keeps a floor that is not raised within the range of a cyclic comparison. The units that it
+// passes are so old that they are complete.
 template <class Word>
 void gate_follow(Word& floor, const Word& posted) {
   const uint32_t newest = posted.load(std::memory_order_relaxed);

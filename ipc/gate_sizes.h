@@ -1,12 +1,12 @@
-// How much work stands between two gates on the GPU (gate.h), in predicted µs: what the shim
-// places, and the core and the simulator count with.
+// How much work lies between two gates on the GPU (gate.h), in predicted µs. The shim places gates
+// by these numbers; the core and the simulator calculate with them.
 #pragma once
 
 namespace heddle::ipc {
 
-// A unit, at most, unless one launch is longer: the smallest step of what is let go, and stopped.
+// The longest unit, unless one launch is longer. The daemon lets go, or stops, no smaller step.
 inline constexpr float kGateUnitUs = 150;
-// Between two gates inside a graph; shorter graphs than that have none inside.
+// The distance of two gates inside a graph. Graphs shorter than kGatesInsideFromUs have none.
 inline constexpr float kGatePieceUs = 200;
 inline constexpr float kGatesInsideFromUs = 2 * kGatePieceUs;
 

@@ -1,9 +1,9 @@
-// What is known of a kernel ID: one value, carried whole by event, trace and profile, and read by
-// policies as `kn`.
+// The facts and metrics of a kernel ID: one value, which events, traces and profiles carry whole,
+// and which policies read as `kn`.
 //
-// Facts are fixed: they come with the kernel's registration. Metrics are measured, by a profiler or
-// a sweep, and any of them may be missing. A new metric is one line in kKernelMetrics: profile
-// files, `heddle profile show`, traces and Lua's `kn` go by that table.
+// Facts are fixed: they come with the kernel's registration. A profiler or a sweep measures the
+// metrics, and any of them may be missing. A new metric is one line in kKernelMetrics: profile
+// files, `heddle profile show`, traces and Lua's `kn` read that table.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,8 @@ struct KernelMetric {
   const char* help;
 };
 
-// "pct": of the peak that the hardware sustains, 0 to 100. Traces have a metric by its place here:
-// a new one goes to the end.
+// "pct": of the peak that the hardware sustains, 0 to 100. Traces store a metric by its index in
+// this table, so a new metric goes to the end.
 inline constexpr KernelMetric kKernelMetrics[] = {
     {"ipc", "instructions/cycle", "executed by one SM while it has work, at most 4"},
     {"issue_pct", "%", "cycles in which a scheduler issued, of an SM with work"},
@@ -53,7 +53,7 @@ inline constexpr KernelMetric kKernelMetrics[] = {
 inline constexpr size_t kKernelMetricCount = std::size(kKernelMetrics);
 static_assert(kKernelMetricCount <= 32, "KernelMetrics has a bit for each");
 
-// The place of a key, kKernelMetricCount if there is no such metric.
+// The index of the metric `key`, kKernelMetricCount if there is no such metric.
 constexpr size_t metric_of(std::string_view key) {
   return static_cast<size_t>(
       std::find_if(std::begin(kKernelMetrics), std::end(kKernelMetrics),
@@ -61,9 +61,9 @@ constexpr size_t metric_of(std::string_view key) {
       std::begin(kKernelMetrics));
 }
 
-// Values by their place in kKernelMetrics. All zero: none is there.
+// Values by their index in kKernelMetrics. All zero: no metric is known.
 struct KernelMetrics {
-  uint32_t there;  // a bit each
+  uint32_t there;  // a bit for each known metric
   double values[kKernelMetricCount];
 
   bool has(size_t metric) const { return (there >> metric & 1) != 0; }
@@ -75,7 +75,7 @@ struct KernelMetrics {
     values[metric] = value;
     there |= 1U << metric;
   }
-  // Takes over what `newer` has.
+  // Takes over the metrics that `newer` has.
   void merge(const KernelMetrics& newer) {
     for (size_t i = 0; i < kKernelMetricCount; ++i) {
       if (newer.has(i)) set(i, newer.values[i]);
@@ -100,7 +100,7 @@ struct KernelFact {
   uint32_t KernelFacts::*member;
 };
 
-// The numbers of a kernel, in the order in which files and traces have them.
+// The numbers of a kernel, in the order in which files and traces store them.
 inline constexpr KernelFact kKernelFacts[] = {
     {"grid_blocks", &KernelFacts::grid_blocks},
     {"block_threads", &KernelFacts::block_threads},

@@ -13,8 +13,8 @@
 
 namespace heddle::ipc {
 
-// The first CUDA driver that names kernels (cuFuncGetName, 12.3). Before it all are one, and
-// collectives are not known as such.
+// The first CUDA driver that names kernels (cuFuncGetName, 12.3). With an older driver kernels are
+// told apart by their shape only, and collectives are not recognized.
 inline constexpr int kCudaFloor = 12'030;
 
 struct LaunchShape {

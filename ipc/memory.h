@@ -1,8 +1,8 @@
-// Limits on device memory: how they are written, and in which steps they are handed out.
+// Limits on device memory: how people write them, and in which chunks the daemon grants memory.
 //
 // A limit holds for a group of processes together. The daemon keeps each group's account and grants
-// its members bytes in chunks; the shim of each member counts what it allocates, and asks again
-// when that would pass what was granted.
+// its members bytes in chunks. Each member's shim counts the allocations, and asks the daemon again
+// before they exceed its grant.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace heddle::ipc {
 // "20GiB" or "25%" (of the device).
 struct MemoryAmount {
   uint64_t bytes = 0;
-  double percent = 0;  // where it is not 0, `bytes` is
+  double percent = 0;  // if this is not 0, `bytes` is 0
 
   uint64_t of(uint64_t total) const {
     return percent > 0 ? static_cast<uint64_t>(static_cast<double>(total) * percent / 100) : bytes;
@@ -39,7 +39,7 @@ inline uint64_t memory_unit(std::string_view unit) {
 // At least 1 MiB, or more than 0 and at most 100 %. Decimals are allowed: "1.5GiB".
 inline std::optional<MemoryAmount> parse_memory(std::string_view text) {
   double value = 0;
-  double place = 0;  // of the next digit behind the point
+  double place = 0;  // value of the next digit after the point
   size_t at = 0;
   bool any = false;
   for (; at < text.size(); ++at) {
@@ -62,8 +62,9 @@ inline std::optional<MemoryAmount> parse_memory(std::string_view text) {
   return bytes >= uint64_t{1} << 20 ? std::optional(MemoryAmount{bytes, 0}) : std::nullopt;
 }
 
-// Beyond what it needs now a process is granted a chunk, so that most allocations cost no question:
-// less under small limits, and less and less as the group comes near its own.
+// A process is granted up to this many bytes more than it needs now, so that most allocations need
+// not ask the daemon. Small limits give smaller chunks, and so does a group close to its limit
+// (daemon/server/memory.cc).
 inline constexpr uint64_t kMemoryChunk = uint64_t{64} << 20;
 constexpr uint64_t memory_chunk(uint64_t limit) {
   return std::min(kMemoryChunk, std::max(limit / 64, uint64_t{64} << 10));

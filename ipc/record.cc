@@ -17,7 +17,8 @@ bool read_record(const std::byte* copy, RecordFields& fields) {
   std::memcpy(&root, copy, sizeof root);
   if (root != kRootIsRecord) return false;
   std::memcpy(&fields, copy + sizeof root, sizeof fields);
-  // The schema's Bool is a bit; the other seven, which are nobody's, would not make a bool.
+  // The schema's Bool is one bit. The other seven bits are unused, and a C++ bool must not have
+  // them.
   reinterpret_cast<std::byte*>(&fields)[offsetof(RecordFields, unmovable)] &= std::byte{1};
   return static_cast<uint16_t>(fields.kind) <= kLastKind &&
          static_cast<uint16_t>(fields.admission) <= kLastAdmission &&

@@ -14,10 +14,10 @@
 
 namespace heddle::ipc {
 
-// The fields of wire::Record (ipc/heddle.capnp documents them), as Cap'n Proto lays them out. Its
-// own builder writes the same bytes (Record.IsWhatCapnProtoBuilds), in a copy that it has to keep
-// for each thread: two more cache lines that a launch finds cold. Its reader finds the same fields
-// (Record.ReadsWhatCapnProtoReads), in 490 instructions where these take 30.
+// The fields of wire::Record (ipc/heddle.capnp documents them), as Cap'n Proto lays them out. Cap'n
+// Proto's own builder writes the same bytes (Record.IsWhatCapnProtoBuilds), but needs a builder for
+// each thread: two more cold cache lines for a launch. Its reader reads the same fields
+// (Record.ReadsWhatCapnProtoReads), but takes 490 instructions instead of 30.
 struct RecordFields {
   uint64_t at_ns = 0;
   uint64_t stream_seq = 0;
@@ -32,7 +32,7 @@ struct RecordFields {
   uint16_t may_follow = 0;
   float duration_us = 0;
   uint32_t untold = 0;
-  uint32_t unused = 0;  // what is there must not be chance
+  uint32_t unused = 0;  // named, so that these bytes are initialized
 };
 
 // A struct pointer to the next word, with the data words of the schema and no pointers.
@@ -43,9 +43,9 @@ static_assert(sizeof(RecordFields) ==
                   capnp::_::structSize<wire::Record>().data * sizeof(uint64_t) &&
               std::endian::native == std::endian::little);
 
-// As one segment, root pointer first. `slot`: kRecordBytes, 8-byte aligned. Its fields are as they
-// are by default, to be set where they lie: a record that is made elsewhere and copied costs a
-// launch the wait for its own stores.
+// Begins a record as one segment, root pointer first. `slot`: kRecordBytes, 8-byte aligned. The
+// caller sets the fields in place, from their defaults: if it copied a record built elsewhere, the
+// copy would wait for the stores before it.
 inline RecordFields& begin_record(std::byte* slot) {
   struct Segment {
     uint64_t root = kRootIsRecord;

@@ -16,11 +16,11 @@ namespace heddle::ipc {
 
 // Called by the thread that owns the ring. Publishes what `build(std::byte*)` writes; false if the
 // ring is full (the record is dropped: completions are cumulative, so a later one covers it).
-// `tail_seen` is private to the producer, 0 for a fresh ring: the tail as it last saw it, which is
-// looked at again only when the ring may be half full. From half on it is what the tail is.
-// `publish`: sequentially consistent where the reader's `sleeping` word is read next (shim:
-// Inside::ring), so that either the reader sees the record before it sleeps, or the writer that it
-// sleeps; otherwise at least release.
+// `tail_seen` is private to the producer, 0 for a fresh ring: the tail as the producer last read
+// it. The tail is read again only when the ring may be half full.
+// `publish`: sequentially consistent if the producer reads the daemon's `sleeping` word next (shim:
+// Inside::ring), so that either the daemon sees the record before it sleeps, or the producer sees
+// that the daemon sleeps; otherwise at least release.
 template <class Fault = FaultPoint, class Word, class Build>
 [[gnu::always_inline]] inline bool ring_push(
     Word& head_word, const Word& tail_word, uint32_t& tail_seen, std::byte (*ring)[kRecordBytes],
@@ -30,7 +30,7 @@ template <class Fault = FaultPoint, class Word, class Build>
     tail_seen = tail_word.load(std::memory_order_acquire);
     if (head - tail_seen >= kRingRecords) return false;
   }
-  // The next comes over from the daemon's processor, which read it last, until it is written.
+  // The daemon's processor read the next record's cache line last: fetch it before it is needed.
   __builtin_prefetch(ring[(head + 1) % kRingRecords], 1);
   build(ring[head % kRingRecords]);
   Fault::at("ring: record written, not published");
@@ -39,7 +39,8 @@ template <class Fault = FaultPoint, class Word, class Build>
   return true;
 }
 
-// The same for what the next ring_push writes if the caller's own work may have pushed it out.
+// Prefetches the cache lines that the next ring_push writes, for a caller whose work may have
+// evicted them.
 template <class Word>
 void ring_prefetch(const Word& head_word, const std::byte (*ring)[kRecordBytes]) {
   __builtin_prefetch(&head_word, 1);
@@ -47,9 +48,9 @@ void ring_prefetch(const Word& head_word, const std::byte (*ring)[kRecordBytes])
 }
 
 // Called by the daemon. Copies each new record out, then hands the copy to `take(const
-// std::byte*)`, at most `most` of them: the rest is there the next time. `cursor` is private to the
+// std::byte*)`, at most `most` of them; the next call takes the rest. `cursor` is private to the
 // daemon. Returns the number taken, or -1 if the client's head is impossible (more than a ring
-// ahead): the client is not to be believed any more.
+// ahead): the daemon must not trust the client any longer.
 template <class Fault = FaultPoint, class Word, class Take>
 int ring_drain(const Word& head_word, Word& tail_word, uint32_t& cursor,
                const std::byte (*ring)[kRecordBytes], Take&& take, uint32_t most = kRingRecords) {

@@ -2,9 +2,9 @@
 // text that people write (`sms` of a rule, `heddle run --sms`, HEDDLE_SMS).
 //
 // SMs are counted in the order in which the driver splits a device into groups, the same in every
-// process, and not by %smid. Ranges that do not overlap give SM sets that do not, for a group is
-// whose its middle is. Words of shared memory and of messages are integers: .bits(), .get() and the
-// constructors are the way there and back.
+// process, and not by %smid. A group belongs to the range that contains its middle, so ranges that
+// do not overlap give SM sets that do not overlap. Words of shared memory and of messages are
+// integers: .bits(), .get() and the constructors convert.
 #pragma once
 
 #include <bit>
@@ -38,7 +38,7 @@ class Count {
 using GroupCount = Count<struct Groups>;
 using SmCount = Count<struct Sms>;
 
-// A set of groups, a bit each. Where a field says so the empty set stands for all of the device.
+// A set of groups, a bit each. In fields that say so, the empty set means the whole device.
 class SmSet {
  public:
   constexpr SmSet() = default;
@@ -69,7 +69,7 @@ class SmSet {
   uint32_t bits_ = 0;
 };
 
-// Which sizes there are SM sets of: bit n - 1 says that of n groups.
+// The sizes in which SM sets exist: bit n - 1 stands for sets of n groups.
 class SetSizes {
  public:
   constexpr SetSizes() = default;
@@ -84,8 +84,8 @@ class SetSizes {
 };
 
 struct SmRange {
-  uint32_t from = 0, to = 0;  // [from, to): SMs, or
-  bool percent = false;       // of all
+  uint32_t from = 0, to = 0;  // [from, to), in SMs
+  bool percent = false;       // in percent of all SMs instead
 };
 
 inline constexpr const char* kSmRangeForm =
@@ -93,7 +93,7 @@ inline constexpr const char* kSmRangeForm =
 
 namespace sm_range_detail {
 
-// A number and a "%" if there is one; false if there is no number.
+// Takes a number and an optional "%" off the text. False: the text does not begin with a number.
 inline bool take(std::string_view& text, uint32_t& number, bool& percent) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc() || number > 10'000) return false;
@@ -105,7 +105,7 @@ inline bool take(std::string_view& text, uint32_t& number, bool& percent) {
 
 }  // namespace sm_range_detail
 
-// Nothing if `text` has not kSmRangeForm.
+// Empty if `text` does not have the form kSmRangeForm.
 inline std::optional<SmRange> parse_sms(std::string_view text) {
   SmRange range;
   if (!sm_range_detail::take(text, range.to, range.percent)) return std::nullopt;
@@ -116,18 +116,18 @@ inline std::optional<SmRange> parse_sms(std::string_view text) {
     if (!sm_range_detail::take(text, range.to, percent) || percent != range.percent) {
       return std::nullopt;
     }
-    if (!percent) ++range.to;  // the last one of a range of SMs is in it
+    if (!percent) ++range.to;  // a range of SMs includes its last one
   }
   const bool sound = text.empty() && range.from < range.to && (!range.percent || range.to <= 100);
   return sound ? std::optional(range) : std::nullopt;
 }
 
-// The groups in the range; of one too small for any the nearest, which may be another's too. Empty
-// if the device has none. `widths`: SMs of each group.
+// The groups in the range. A range too small for any group gives the nearest one, which other
+// ranges may have, too. Empty if the device has no groups. `widths`: SMs of each group.
 inline SmSet groups_of(SmRange range, std::span<const uint16_t> widths) {
   uint32_t total = 0;
   for (const uint16_t n : widths) total += n;
-  // In half hundredths of an SM, so that all is whole.
+  // In 1/200 of an SM, so that percentages and middles are integers.
   const uint64_t unit = range.percent ? 2 * uint64_t{total} : 200;
   const uint64_t from = unit * range.from, to = unit * range.to;
   SmSet set, nearest;
@@ -142,7 +142,7 @@ inline SmSet groups_of(SmRange range, std::span<const uint16_t> widths) {
   return set.or_if_empty(nearest);
 }
 
-// The last `n` groups of `within` (empty: of all `count`); fewer if it has fewer.
+// The last `n` groups of `within` (empty: of all `count` groups); fewer if `within` has fewer.
 inline SmSet last_groups(GroupCount n, SmSet within, GroupCount count) {
   SmSet set;
   for (uint32_t i = count.get(), left = n.get(); i-- > 0 && left > 0;) {
@@ -155,8 +155,8 @@ inline SmSet last_groups(GroupCount n, SmSet within, GroupCount count) {
 
 // Where the SM sets of one process lie on the ring of groups (DeviceTerms::ring).
 struct SmRing {
-  uint8_t anchor = 0;     // a set of n groups is the last n; a: the n from group a - 1 on, around
-  uint8_t positions = 1;  // each size is there so many times, spaced evenly from the anchor on
+  uint8_t anchor = 0;     // 0: sets of n groups are the last n; a: n from group a - 1 on, cyclic
+  uint8_t positions = 1;  // number of sets of each size, spaced evenly from the anchor on
 
   bool operator==(const SmRing&) const = default;
 };
@@ -165,12 +165,12 @@ constexpr SmRing unpack_ring(uint32_t word) {
   return {static_cast<uint8_t>(word), static_cast<uint8_t>(word >> 8 & 0xff)};
 }
 
-// SM sets that a process makes of a device at most.
+// Most SM sets that a process makes of a device.
 inline constexpr uint32_t kSetsMost = 12;
 
-// The SM sets that a process made of a device, before its first launch, for as long as it runs.
+// The SM sets that a process made of a device before its first launch. It keeps them until it ends.
 struct MadeSets {
-  SetSizes sizes;  // none: it made no sets yet
+  SetSizes sizes;  // empty: the process made no sets yet
   SmRing ring;
 
   bool any() const { return sizes.bits() != 0; }
@@ -179,7 +179,7 @@ struct MadeSets {
 constexpr uint64_t pack_made(MadeSets made) {
   return uint64_t{made.sizes.bits()} << 32 | pack_ring(made.ring);
 }
-// By another process's word: nothing if there are no such sets.
+// The word comes from another process: one that describes no possible sets counts as none.
 constexpr MadeSets unpack_made(uint64_t word) {
   const MadeSets made{SetSizes(static_cast<uint32_t>(word >> 32)),
                       unpack_ring(static_cast<uint32_t>(word))};
@@ -188,8 +188,8 @@ constexpr MadeSets unpack_made(uint64_t word) {
   return known ? made : MadeSets{};
 }
 
-// The set of `n` groups at one of the ring's positions, of those in `within` (empty: of all
-// `count`); fewer if it has fewer.
+// The set of `n` groups at one of the ring's positions, out of `within` (empty: of all `count`
+// groups); fewer if `within` has fewer.
 inline SmSet ring_groups(GroupCount n, SmRing ring, uint32_t position, SmSet within,
                          GroupCount count) {
   if (ring.anchor == 0 || count.get() == 0) return last_groups(n, within, count);
@@ -204,7 +204,7 @@ inline SmSet ring_groups(GroupCount n, SmRing ring, uint32_t position, SmSet wit
   return set;
 }
 
-// SMs of a set. `widths`: of each group.
+// The number of SMs of a set. `widths`: SMs of each group.
 inline SmCount sms_of(SmSet set, std::span<const uint16_t> widths) {
   SmCount count;
   for (uint32_t i = 0; i < widths.size() && i < kSmGroups; ++i) {

@@ -37,7 +37,8 @@ int fill_address(const char* path, sockaddr_un& address) {
   return 0;
 }
 
-// Connects, waiting for a full backlog to drain: AF_UNIX says EAGAIN at once and cannot be polled.
+// Connects, and waits while the backlog is full: AF_UNIX returns EAGAIN at once and cannot be
+// polled.
 int connect_within(int fd, const sockaddr_un& address, int timeout_ms) {
   constexpr int kStepMs = 5;
   for (int waited = 0;; waited += kStepMs) {
@@ -58,7 +59,8 @@ bool somebody_listens(const sockaddr_un& address) {
   return !refused;
 }
 
-// Between the look at a stale socket and listen() nobody else may do the same.
+// The caller holds the lock file, because no other process may act between the check for a stale
+// socket and listen().
 int listen_locked(const char* path, const sockaddr_un& address, mode_t mode, int backlog) {
   struct stat existing;
   if (lstat(path, &existing) == 0) {
@@ -96,7 +98,8 @@ int socket_path(const char* named, const char* runtime, char* path, size_t size)
   return length >= 0 && static_cast<size_t>(length) < size ? length : -ENAMETOOLONG;
 }
 
-// The kernel refuses a connection of the wrong type, or, where nobody is bound, any.
+// Connects with the wrong socket type: the kernel then refuses with EPROTOTYPE if a process is
+// bound to the path, else with ECONNREFUSED.
 bool is_stale_socket(const char* path) {
   sockaddr_un address;
   struct stat file;
@@ -209,8 +212,8 @@ int peer_of(int socket, Peer& peer) {
   socklen_t length = sizeof credentials;
   if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) return -errno;
   peer = {credentials.pid, credentials.uid, credentials.gid, -1};
-  // The kernel's own pidfd of the peer cannot mean another process (6.5); before that, its number
-  // may have passed on by now.
+  // The pidfd that the kernel gives for the peer (6.5) cannot mean another process. Before 6.5 only
+  // the pid is left, which another process may have by now.
   constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD
   length = sizeof peer.pidfd;
   if (getsockopt(socket, SOL_SOCKET, kPeerPidfd, &peer.pidfd, &length) == 0) return 0;
@@ -242,7 +245,7 @@ int seal_control_memory(int fd) {
 
 int futex_wait(const void* word, uint32_t expected, int64_t timeout_ns) {
   const timespec timeout{timeout_ns / 1'000'000'000, timeout_ns % 1'000'000'000};
-  const int before = errno;  // an application's, which called something else
+  const int before = errno;  // the application's: a call that it did not make must not change it
   const int result =
       syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, nullptr, 0) == 0 ? 0 : -errno;
   errno = before;

@@ -1,12 +1,12 @@
-// Which launches of a client with a lease have a record, where not all must.
+// Rows: which launches of a leased client get a record if not all of them must.
 //
-// A launch-bound program launches every few microseconds, and the GPU is done with each kernel
-// before the next comes, or soon after. Of a long row of such launches nobody can use the gaps, and
-// a record for each costs the program some percent (shim/DETAILS.md, Rows). So the row is told by
-// its first launch, then by two in a row now and then, between which the gap is seen, and by what
-// ends it: a launch after a gap worth filling, one that finds much queued, a kernel behind which
-// either was so, or a wait. Each record says how many launches went without one. The shim's rule,
-// and the simulated one's.
+// A launch-bound program launches every few microseconds, and the GPU finishes each kernel before
+// the next launch or soon after. The gaps in a long row of such launches are too short to fill, and
+// a record for each launch costs the program some percent (shim/DETAILS.md, Rows). So the shim
+// records the first launch of a row; now and then two consecutive ones, which show the gap; and the
+// end of the row: a launch after a gap worth filling, one that finds much work queued, a kernel
+// after which either happened before, or a wait. Each record says how many launches had none since
+// the last. The simulated shim uses the same rule.
 #pragma once
 
 #include <algorithm>
@@ -14,23 +14,24 @@
 
 namespace heddle::ipc {
 
-// The GPU is idle for less between two launches of a row: under MPS another's kernel takes 10 µs to
-// come onto it (core::Config::switch_us), and the shortest run for some.
+// Between two launches of a row the GPU is idle for less than this. A shorter gap is not worth
+// filling: under MPS another client's kernel takes 10 µs to begin (core::Config::switch_us), and
+// the shortest kernels take some µs.
 inline constexpr int64_t kGapNs = 25'000;
-// A launch of a row waits for less on the GPU: whoever queues more keeps it busy, and is not slowed
-// by being told. What waits when a row ends, its last record says.
+// A launch of a row finds less work than this queued on the GPU. A program that queues more keeps
+// the GPU busy, and records do not slow it down. A row's last record says how much work is queued.
 inline constexpr int64_t kQueueNs = 100'000;
 
-// A row has so many launches untold and begins in so short a time: the core takes a client that may
-// be in one for idle, not for gone (core: kRowNs).
+// A row has at most this many launches without a record, and they begin within kRowNs. For longer
+// than that (core: kRowNs) the core treats a client that may be in a row as idle, not as gone.
 inline constexpr uint32_t kUntoldMost = 24;
 inline constexpr int64_t kRowNs = 1'000'000;
 
-// Of one thread. Times in ns; `waits`: a number that changes with each synchronizing call of the
-// process.
+// The rows of one thread. A launch is told if it gets a record. Times in ns; `waits`: a number that
+// changes with each synchronizing call of the process.
 class Telling {
  public:
-  // Cheaper than may_skip, and true where that is.
+  // A cheaper test than may_skip: true whenever that is.
   bool has_room(uint32_t waits) const { return room_ != 0 && waits_ == waits; }
   // Whether a launch at `at` may go untold if its kernel is quiet; then skip() it.
   bool may_skip(int64_t at, uint32_t waits) const {
@@ -42,16 +43,17 @@ class Telling {
     queue_end_ = std::max(at, queue_end_) + predicted;
   }
 
-  // What a launch at `at`, which is told, says of the kernel of the one before it: whether it was
-  // quiet; nothing, where there was a wait in between.
+  // A told launch at `at` shows whether the kernel of the launch before it was quiet, unless a wait
+  // came in between: says_of_last() is false then, else follows_closely() is the answer.
   bool says_of_last(uint32_t waits) const { return waits_ == waits; }
   bool follows_closely(int64_t at) const { return at - queue_end_ < kGapNs && !finds_queue(at); }
-  // Predicted time of what a launch at `at` waits for.
+  // Predicted time of the work that is queued before a launch at `at`.
   int64_t backlog_ns(int64_t at, uint32_t waits) const {
     return waits_ == waits ? std::max<int64_t>(0, queue_end_ - at) : 0;
   }
-  // It is told, and its own kernel is `quiet` or not. To be asked about all else before. A row that
-  // was full is followed by two.
+  // Tells the launch at `at`, whose own kernel is `quiet` or not. This changes the answers of the
+  // methods above, so they come first. After a full row the next launch is told, too, to show the
+  // gap.
   void tell(int64_t at, int64_t predicted, bool quiet, uint32_t waits) {
     const bool full = untold_ != 0 && (room_ == 0 || at >= row_end_);
     if (waits_ != waits) queue_end_ = 0;
