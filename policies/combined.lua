@@ -1,22 +1,24 @@
 -- combined.lua: priority, then interference budgets, then a size in SMs for each kernel.
 --
--- Typical use: the runs of a service in a closed loop keep their rule's slowdown_max, and best
--- effort asks. On a GPU all 24 blocks did, at 1.07 to 1.08 of 1.10 (bench/SIZES_AND_BUDGETS.md).
--- Sizes gain it nothing there or, simulated, in combined_sizes_test.lua. Where requests wait for
--- each other, use auto.lua: it holds them, and needs no profile.
+-- Typical use: best effort beside a service in a closed loop, whose runs must keep their rule's
+-- slowdown_max. On a GPU all 24 measured blocks kept it, at 1.07 to 1.08 of 1.10
+-- (bench/SIZES_AND_BUDGETS.md). Sizes gained nothing there, nor in the simulation of
+-- combined_sizes_test.lua. If requests queue up, use auto.lua: it keeps promises there, too, and
+-- needs no profile.
 --
--- Three questions in this order, each from policies/lib, and each says why.
--- 1. Is anybody more important at work? If not, the launch goes (lib/above.lua).
--- 2. On how many SMs would it go beside them? On fence_sm at most, or on the least at which it
---    takes no longer, where that was measured, so that they have the others. On all of them where
---    it is predicted to end before anybody above has work again, and with a fence_sm of 0.
--- 3. Can those above afford it there? Their rules' slowdown_max says what they were promised
---    (lib/company.lua). Each account is in us: it refills while its client works, and pays for what
---    runs beside it. If it cannot, the launch waits, and a shorter one may go.
+-- The policy asks three questions in this order; each answer gives a reason.
+-- 1. Is a more important client at work? If not, the launch goes (lib/above.lua).
+-- 2. On how many SMs would the launch go beside those above? On fence_sm at most, or on the least
+--    at which it takes no longer, if that was measured, so that those above have the others. On all
+--    SMs if it is predicted to end before they have work again, and with a fence_sm of 0.
+-- 3. Can those above afford the launch there? Their rules' slowdown_max is their promise
+--    (lib/company.lua). Each promise has an account in us, which refills while its client works and
+--    pays for what runs beside it. If an account is too low the launch waits, and a shorter one may
+--    go.
 --
--- Clients without a promise hold nobody back: give latency-critical ones a rule with slowdown_max.
--- The other side is a rule's issue_max, l2_max and dram_max for a neighbour: the core keeps to that
--- under each policy, also beside those without a promise.
+-- A client without a promise holds no launch back: give latency-critical ones a rule with
+-- slowdown_max. A neighbour's use can be limited as well, by its rule's issue_max, l2_max and
+-- dram_max: the core keeps those under each policy, also beside clients without a promise.
 queue.create("waiting")
 
 local above, company = import "lib/above", import "lib/company"

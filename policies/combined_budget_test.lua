@@ -1,12 +1,12 @@
--- Work beside others is let in as far as what they were promised allows, on all SMs.
+-- On all SMs, work goes beside promised clients as far as their promises allow.
 
 local function sim(t, mps)
   return t.sim { policy = "combined.lua", mps = mps ~= false, params = { fence_sm = 0 } }
 end
 
--- A promised client with runs of 2 ms that fill the GPU, and best effort's kernels of `us`. After
--- 300 ms in which both are learned: how much slower the client is for a second, and best effort's
--- launches in it.
+-- A promised client with runs of 2 ms that fill the GPU, and best effort's kernels of `us`. Both
+-- are learned for 300 ms. Returns how much slower the client is in the second after that, and best
+-- effort's launches in it.
 local function beside(t, o)
   local s = sim(t, o.mps)
   s:client { name = "lc", priority = 0, slowdown_max = o.slowdown_max }
@@ -56,7 +56,8 @@ test("who was promised nothing holds nobody back", function(t)
   t.ok(launches > 2 * promised, launches .. " launches")
 end)
 
--- The price is a guess at first: half of the launch. Runs say that nothing is lost.
+-- At first a launch is charged a guess, half of its time. Then the client's runs show that it costs
+-- nothing.
 test("beside a program that it does not slow down best effort gets far more", function(t)
   local _, dense = beside(t, { us = 200, slowdown_max = 1.10 })
   local slower, launches = beside(t, { us = 200, slowdown_max = 1.10, blocks = 66, lc_blocks = 66 })
@@ -88,8 +89,8 @@ test("the reason names the channel", function(t)
   s:at(10):expect { running = "lc", waiting = "be", verdict = IDLE, reason = "interference: slots" }
 end)
 
--- The mean over 10 ms at worst, in the second half of a second, of a channel of which each launch
--- of `alone_us` uses a part.
+-- The highest mean over 10 ms of a channel's use, in the second half of a second. Each launch of
+-- `alone_us` uses `part` of the channel.
 local function worst(s, name, part, alone_us)
   local used, most, sum = {}, 0, 0                      -- by ms
   for ms = 0, 1100 do used[ms] = 0 end
@@ -123,7 +124,7 @@ for _, held in ipairs { false, true } do
       s:run(1000000)
       return worst(s, "be", 0.8, 200), s:stats("be").launches
     end
-    local free, limited = use(nil, 48.8), use(0.3, 48.8)  -- 0.8 of the peak, of which ncu says 61
+    local free, limited = use(nil, 48.8), use(0.3, 48.8)  -- 48.8 % is 0.8 of the peak, ncu's 61 %
     t.below(limited, 0.33, "use")
     t.ok(limited > 0.27 and free > 0.5, "use " .. limited .. ", without a limit " .. free)
     local _, unknown = use(0.3, nil)
@@ -154,8 +155,9 @@ test("a graph is held to its limit by its metrics", function(t)
   t.ok(much < none / 3, much .. " launches, and " .. none .. " of which nobody knows the use")
 end)
 
--- Its blocks leave 32 SMs for five launches of the client. With metrics the estimator says that it
--- cannot say; without, the launch costs half of its time until runs say better.
+-- The launch's 100 blocks leave 32 SMs to five launches of the client. With metrics the estimator
+-- answers that it does not know the cost; without metrics the launch is charged half of its time
+-- until the client's runs correct that.
 test("a measured launch whose cost nobody knows waits for a pause", function(t)
   local function launches(metrics)
     local s = sim(t)

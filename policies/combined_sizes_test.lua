@@ -1,7 +1,7 @@
--- combined.lua with sizes at work, against itself without a profile and auto.lua: a service with
--- Poisson arrivals and a promise of 1.10, beside best effort that asks, under MPS. Best effort's
--- kernels have room on 32 of 132 SMs, and their curves say so. Simulated: the GPU is a model.
--- bench/SIZES_AND_BUDGETS.md has what this prints.
+-- Compares combined.lua with sizes to combined.lua without a profile and to auto.lua: a service
+-- with Poisson arrivals and a promise of 1.10, beside best effort that asks, under MPS. Best
+-- effort's kernels fit on 32 of 132 SMs, and their curves show that. Simulated: the GPU is a model.
+-- bench/SIZES_AND_BUDGETS.md has the output.
 local KERNELS, KERNEL_US, REQUESTS = 10, 200, 300  -- of a request of the service
 local FROM_US, LEARNED_US = 300000, 6000000
 local WAYS = {
@@ -9,7 +9,7 @@ local WAYS = {
   { "auto", "auto.lua", sizes = true },
 }
 
--- As many blocks as 32 SMs hold at once: on half of them it takes twice as long.
+-- As many blocks as 32 SMs hold at once: on half of those SMs the kernel takes twice as long.
 local function best_effort(us, sizes)
   local curve = { us_on_1 = 4 * us, us_on_2 = 2 * us, us_on_4 = us, us_on_8 = us, us_on_12 = us,
                   us_on_all = us }
@@ -25,7 +25,8 @@ local function pauses(mean_us)
   end
 end
 
--- The service's mean and p99 from the arrivals, and the part of the time that best effort runs.
+-- The service's mean and p99 latency from the arrivals, and the part of the time in which best
+-- effort runs.
 local function measure(t, load, blocks, us, policy, sizes)
   local s = t.sim { policy = policy, mps = true }
   s:client { name = "service", priority = 0, slowdown_max = 1.10 }

@@ -27,7 +27,7 @@ test("the more important of those that wait goes first", function(t)
   t.eq(s:log()[2].client, "mid", "after the promised one")
 end)
 
--- As in combined_budget_test.lua: learned first, then judged for a second.
+-- As in combined_budget_test.lua: both are learned first, then measured for a second.
 local function beside(t, params)
   local s = three(t, params)
   s:loop { client = "be", us = 600, blocks = 264, count = 8 }

@@ -1,13 +1,14 @@
--- edf.lua: whoever's deadline is nearest goes first; deadlines come from the rules' slo_ms.
+-- edf.lua: the client with the nearest deadline goes first; deadlines come from the rules' slo_ms.
 --
--- Typical use: services of different objectives that share a GPU, all of them important. A
+-- Typical use: services with different objectives that share a GPU, all of them important. A
 -- request begins when its client asks after a pause, and is due slo_ms later; all launches of a
 -- request have its deadline. A client without an objective has default_ms. Priorities mean nothing.
 --
--- A request that is late has missed its objective. It counts as one without, so that it takes no
--- objective from a request in time, and begins anew once that deadline is over, too. So a client
--- whose slo_ms is less than its request takes alone harms itself alone. `heddle ps -v`
--- shows slo_ms. Not for more work than the GPU can do: then somebody is late, whoever goes first.
+-- A request that is late has missed its objective. From then on it is due after default_ms, so that
+-- it delays no request that is still in time; once that deadline is over, too, it counts as a new
+-- request. So a client whose slo_ms is shorter than its request takes alone harms only itself.
+-- `heddle ps -v` shows slo_ms. Not for more work than the GPU can do: then some requests are late
+-- in any order.
 queue.create("waiting")
 
 local requests = import "lib/requests"

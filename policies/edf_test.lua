@@ -1,6 +1,6 @@
 -- The nearest deadline goes first.
 
--- Two services: one may take 5 ms, one 100 ms, and both want the GPU at the same time.
+-- Two services that want the GPU at the same time: one's objective is 5 ms, the other's 100 ms.
 local function pair(t, policy)
   local s = t.sim { policy = policy, mps = false, switch_us = 10 }
   s:client { name = "tight", priority = 5, slo_ms = 5 }

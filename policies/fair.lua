@@ -1,8 +1,8 @@
 -- fair.lua: equals share the GPU's time by their weights (`share`), whatever they launch.
 --
--- Typical use: tenants of one priority that always have work. Each takes turns by its share, or by
--- what its rule requests of the GPU (lib/turns.lua). Below the top a client waits while anyone
--- above has work.
+-- Typical use: tenants of one priority that always have work. They take turns by their shares, or
+-- by the part of the GPU that their rules request (lib/turns.lua). A client below the top priority
+-- waits while a more important one has work.
 local turns = import "lib/turns"
 
 return policy {

@@ -1,5 +1,5 @@
--- Time-sliced, where clients can have slices of their own: equals share by these, and nobody is
--- held for an equal. Simulated.
+-- Time-sliced, with a time slice for each client: equals share by their slices, and none is held
+-- for another. Simulated.
 
 local function begin(t, clients, more)
   more = more or {}
@@ -47,7 +47,7 @@ test("below the top one is on the GPU at a time, and is stopped", function(t)
     s:client { name = name, priority = 5, stops = true }
     s:loop { client = name, us = 20000, launches = 10, blocks = 264 }
   end
-  s:run(1000000)                               -- what was let go before it was known has run
+  s:run(1000000)                               -- launches let go before they were learned have run
   local before = s:stats("service")
   s:run(3000000)
   local now = s:stats("service")

@@ -98,7 +98,7 @@ test("time alone is not held against a client", function(t)
     s:client { name = "b" .. i }
     s:loop { client = "b" .. i, us = 500, launches = 20, blocks = 264, at = 500000 }
   end
-  s:run(520000)                               -- what a had queued has run
+  s:run(520000)                               -- the work that client a had queued has run
   local before = s:stats("a").gpu_us
   s:run(200000)
   t.near(s:stats("a").gpu_us - before, 200000 / 5, 4000, "GPU time of a among five")
@@ -151,7 +151,7 @@ test("time-sliced, one client is on the GPU at a time", function(t)
   s:run(200000)
   local last
   for _, launch in ipairs(s:log()) do
-    if launch.at_us > 20000 then              -- what a launched by its lease has run
+    if launch.at_us > 20000 then              -- a's leased launches have run by then
       if last and last.client ~= launch.client then
         t.below(last.end_us - 1, launch.at_us, "end of " .. last.client .. "'s turn")
       end

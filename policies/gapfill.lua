@@ -1,56 +1,58 @@
 -- gapfill.lua: run best-effort kernels in the idle gaps of more important clients (FIKIT).
 --
--- A waiting launch goes if it is predicted to end before the next kernel of anyone above comes; of
--- those that fit, the longest. Where gaps are too short for any kernel, as between the launches of
--- eager PyTorch, best effort is still owed share_pct of the time that those above leave idle, and
--- floor_pct of the time that they are busy, so that nobody starves beside a dense program. That is
--- a guess, corrected by what it costs: it doubles, or halves, in 20 ms of their runs as these take
--- less or more than slowdown_pct longer than alone, and later in 200, since hosts are noisy. What
--- is owed goes when those above pause; what the pauses have no room for goes, under MPS, beside.
+-- A waiting launch goes if it is predicted to end before the next kernel of any client above; of
+-- those that fit, the longest goes. If gaps are too short for any kernel, as between the launches
+-- of eager PyTorch, best effort is still owed share_pct of the time that those above leave idle,
+-- and floor_pct of the time that they are busy, so that it does not starve beside a dense program.
+-- This guess is corrected by a factor: it at most doubles or halves in 20 ms of their runs, as
+-- these take less or more than slowdown_pct longer than alone; later in 200 ms, since hosts are
+-- noisy. Owed launches go when those above pause; under MPS those that find no pause go beside.
 --
--- What is held on the device goes on until somebody above works: a gap may come out longer. Behind
--- a launch that cannot be stopped soon no more goes along than gap and quantum hold.
+-- Launches held on the device go on until a client above works, so they use a gap that comes out
+-- longer than predicted. With a launch too long to be stopped soon, others go along only as far as
+-- gap and quantum hold them.
 -- Under MPS what fits no gap can run on some of the SMs (fence_sm), so that those above have the
--- others: beside a program of small kernels best effort gets more that way, beside one that fills
--- the GPU less. Which it is, is tried; a graph that asks always runs there.
+-- others. Best effort gets more that way beside a program of small kernels, and less beside one
+-- that fills the GPU, so the policy tries both. A graph that asks always runs there.
 queue.create("be")
 
 local lib = import "lib/above"
 
 local min, max, huge = math.min, math.max, math.huge
-local saved_us_max = 3000                     -- a pause must not save up a burst
-local beside_us = 1500                        -- owed so much, it was more than the pauses hold
-local correct_us, correct_by = 20000, 0.05    -- after so much of their runs, by 2 for so much
-local try_every, tried_less = 32, 8           -- corrections; and so many times less often at most
-local try_first, clearly = 4, 1.1             -- corrections; and so many times more
-local enough = 0.5                            -- of the time wanted: nothing is tried then
+local saved_us_max = 3000                     -- most that is owed: a pause saves up no burst
+local beside_us = 1500                        -- owed more, the pauses were too short for it
+local correct_us, correct_by = 20000, 0.05    -- of runs above; slowdown that halves the factor
+local try_every, tried_less = 32, 8           -- corrections between trials; times that at most
+local try_first, clearly = 4, 1.1             -- corrections of a first trial; gain that decides
+local enough = 0.5                            -- of the time wanted: then no fence is tried
 local average_of = 10                         -- corrections
 local factor_min, factor_max = 1 / 8, 32      -- of the guess
-local unused_us = 2500                        -- owed so much, it was more than it uses
-local fence_times = 4                         -- overrun_max_us: those above have fewer SMs so long
-local stops_us = 150                          -- held on the device: a unit, see GUIDE.md
-local short_us = 20                           -- under MPS: over too soon for a fence, or to wait
+local unused_us = 2500                        -- owed more, best effort did not use it
+local fence_times = 4                         -- times overrun_max_us that a fenced launch may take
+local stops_us = 150                          -- longest launch that gates stop soon (GUIDE.md)
+local short_us = 20                           -- under MPS: too short for a fence, or to wait
 
--- The ways to go: on all SMs, or on fence_sm of them. The factor that corrects what is owed, so
--- that either costs those above slowdown_pct or less; and, on the average of so many corrections,
--- what best effort got in the time that it wanted: launches, since the same kernel takes longer on
--- fewer SMs, and the share of it that they were predicted to take.
+-- Best effort goes one of two ways: on all SMs, or on fence_sm of them. Each way has a factor,
+-- which corrects what is owed so that it costs those above slowdown_pct at most, and averages over
+-- average_of corrections, in relation to the time in which best effort wanted to run: its launches
+-- (not their time, since the same kernel takes longer on fewer SMs), and the share of that time
+-- that they were predicted to take.
 local ALL, FENCE = 1, 2
-local wanted_us = 2000                        -- it asks this often at least while it does
+local wanted_us = 2000                        -- while best effort has work it asks so often
 local function new_way() return { factor = 1, turns = 0, launches_per_us = 0, share = 0 } end
--- By priority: what best effort is owed; the idle time of those above, and when that was read; the
--- way that it goes, for how many corrections, and what it got and wanted since; and the most of a
--- gap that was left lately when a kernel could go, for decisions come late (nil: none was yet).
+-- By priority: the time that best effort is owed; the idle time of those above, and when that was
+-- read; the way that it goes, for how many corrections, and what it got and wanted since; and the
+-- longest rest of a gap lately at a decision (offered_us, nil: none yet), since decisions are late.
 local above = {}
 for q = 0, 9 do
   above[q] = { owed_us = 0, idle_us = 0, at_us = 0, way = ALL, turns = 0, got = 0, got_us = 0,
                wanted_us = 0, ways = { new_way(), new_way() } }
 end
 
--- Each way for some corrections first, the fence corrected as all SMs were. Then the fence, if it
--- gets best effort clearly more, else all SMs; and the other now and then, the more seldom, the
--- less that got it, for whoever is served now this way, now that, is served unsteadily. So is
--- whoever has enough on all SMs: no fence is tried then.
+-- Chooses the way. Each is tried for try_first corrections first; the fence begins with the factor
+-- of all SMs. Then the fence is the way if best effort gets clearly more there, else all SMs. The
+-- other way is tried now and then, the more seldom the less best effort got by it, because changes
+-- make its service unsteady. For the same reason no fence is tried while all SMs give it enough.
 local function choose(a)
   local all, fence = a.ways[ALL], a.ways[FENCE]
   if a.way == ALL and all.share > enough then return end
@@ -68,8 +70,8 @@ local function choose(a)
   end
 end
 
--- Those above took so much longer than they may. What is not used is not raised: it would be made
--- good at once when best effort can use it.
+-- `over`: by which part those above took longer than they may. The factor is not raised while best
+-- effort leaves what it is owed unused: once it could use that, it would take all of it at once.
 local function correct_way(a, over, unused, p)
   local way = a.ways[a.way]
   if not unused or way.turns == 0 then
@@ -86,7 +88,8 @@ local function correct_way(a, over, unused, p)
   if p.fence_sm > 0 then choose(a) end
 end
 
--- However long they take: who is hardly left to run is heard of after twice the time.
+-- Corrects after runs of those above that take correct_us alone. If best effort hardly lets them
+-- run, that would be late: then after twice that time.
 local function correct(a, q, g, p)
   local _, took_us, alone_us = g:runs(q)
   local alone = alone_us - (a.alone_us or -huge)
@@ -104,7 +107,7 @@ end
 local function owed(a, q, g, k, at_us, p)
   local idle_us = g:idle_us(q)
   local idle, all = idle_us - a.idle_us, at_us - a.at_us
-  if all > wanted_us and k.wait_us < all then   -- it did not ask
+  if all > wanted_us and k.wait_us < all then   -- best effort had no work in between
     a.owed_us, idle, all = min(a.owed_us, beside_us), 0, 0
   end
   a.wanted_us = a.wanted_us + min(all, wanted_us)
@@ -112,7 +115,7 @@ local function owed(a, q, g, k, at_us, p)
   if p.slowdown_pct > 0 then
     correct(a, q, g, p)
   else
-    a.way = FENCE                             -- if there is one
+    a.way = FENCE                             -- unless fence_sm is 0
   end
   a.owed_us = min(a.owed_us + min(all, guess_us * a.ways[a.way].factor), saved_us_max)
   a.idle_us, a.at_us = idle_us, at_us
@@ -158,15 +161,15 @@ return policy {
       local mps, corrects, at_us = g.mode == "mps", p.slowdown_pct > 0, now_us()
       local owed_us = owed(a, q, g, k, at_us, p)
       if corrects and g:comparing(q) then return IDLE, "a run is timed alone" end
-      local fenced = g.fenced_us                    -- has SMs of its own, and delays nobody
+      local fenced = g.fenced_us                    -- on SMs of its own, it delays no client
       local inflight = g.inflight_us - fenced
       local quantum = p.quantum_us
       local alone = inflight <= 0 or lib.stops_with(k, p.stop, inflight)
       local most = alone and huge or quantum - inflight
       local left = g:gap_us(q) - g.switch_us - inflight
-      local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- more would fence nothing
-      -- All SMs of a graph would be in the way of each kernel of those above, one after the other.
-      -- What is held on the device has its place: in a gap a graph has all of them.
+      local few = min(p.fence_sm, math.floor(g.sm_total / 2))     -- larger fences hardly protect
+      -- On all SMs a graph's kernels would delay each kernel of those above, so it is fenced. A
+      -- graph that is held on the device runs in gaps, and has all SMs there.
       local apart = a.way == FENCE or k.kind == "graph" and k.client.held ~= "device"
       lib.keep_to(k.client, mps and apart and left < huge and few or 0)
       local busy = g:busy(q)
@@ -184,32 +187,32 @@ return policy {
       local fence = mps and few > 0 and apart and k.fenceable and not short
       local beside = mps and owed_us > beside_us
       if busy and not beside then return IDLE, "a more important client runs" end
-      local ahead = fence and fenced or inflight                   -- each has a quantum
+      local ahead = fence and fenced or inflight                   -- a quantum inside, one outside
       local full = ahead > 0 and ahead + k.predicted_us > quantum
       if full then return IDLE, "enough in flight" end
       if owed_us <= 0 then return IDLE, "no gap that fits" end
-      local patience_us = k.wait_us / 32        -- whoever waits for long may hold up for longer
+      local patience_us = k.wait_us / 32        -- a launch that waits long may delay others longer
       if fence then
         local longest_us = fence_times * p.overrun_max_us + patience_us
-        if k.predicted_us > longest_us then          -- it waits on, and nobody behind it
+        if k.predicted_us > longest_us then          -- it waits on; a shorter one may go
           k = queue.best_fit("be", fence_times * p.overrun_max_us)
           if not (k and k.fenceable) then return IDLE, "too long for the fence" end
         end
         charge(a, k.predicted_us, 1)
         return RUN, k, few, 0, "fenced"
       end
-      -- In a gap it delays nobody, which is worth some of its own time.
+      -- In a gap the launch delays no client, so it waits a while for one that it fits twice.
       local room = not short and 2 * k.predicted_us < (a.offered_us or 0)
       local soon = room and k.wait_us < 4 * k.predicted_us
       if soon then return IDLE, "fits the next gap" end
       local hold_us = mps and k.wave_us or k.predicted_us  -- what those above wait for
-      if lib.stops(k, p.stop) then hold_us = min(hold_us, lib.STOP_US) end  -- in its middle
+      if lib.stops(k, p.stop) then hold_us = min(hold_us, lib.STOP_US) end  -- while it runs
       if hold_us > p.overrun_max_us + patience_us then
-        k = queue.best_fit("be", p.overrun_max_us)   -- likewise
+        k = queue.best_fit("be", p.overrun_max_us)   -- it waits on; a shorter one may go
         if not k then return IDLE, "too long for any gap" end
       end
       charge(a, k.predicted_us, 1)
-      return RUN, k, nil, 0, "owed"                  -- 0: the blocks of all others go first
+      return RUN, k, nil, 0, "owed"                  -- 0: the lowest launch priority
     end,
   },
 }

@@ -1,4 +1,4 @@
--- Best effort whose launches are held on the device has its gaps by one verdict each.
+-- If best effort's launches are held on the device, one verdict fills a whole gap.
 
 test("what is held on the device fills a gap that comes out longer than predicted", function(t)
   local s = t.sim { policy = "gapfill.lua", params = { quantum_us = 200, slowdown_pct = 0 } }
@@ -18,7 +18,7 @@ test("what is held on the device fills a gap that comes out longer than predicte
   t.below(lc.max_us, 800 + 150 + 50, "slowest iteration of lc")
 end)
 
--- The gate stops a unit, and no kernel within it.
+-- A gate stops the next unit, and not the kernels of the one that runs.
 test("of long kernels that are held on the device a gap has those that fit", function(t)
   local s = t.sim { policy = "gapfill.lua", params = { slowdown_pct = 0, share_pct = 0,
                                                        floor_pct = 0, fence_sm = 0 } }

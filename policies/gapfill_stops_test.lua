@@ -1,10 +1,10 @@
--- Best effort of kernels of 30 ms, time-sliced, where what runs can be stopped in its middle: no
--- gap holds them, and they cost those above a stop. Simulated.
+-- Best effort with kernels of 30 ms, which fit no gap, time-sliced, where running kernels can be
+-- stopped: they delay those above by the time of a stop. Simulated.
 
-local LEFT = 0.9  -- of the time, beside a service that works for 1 ms of 10
+local LEFT = 0.9  -- of the time: the service works for 1 ms of 10
 local RUN_US = 8000000
 
--- The service's statistics, and best effort's part of the time.
+-- Returns the service's statistics, and the part of the time in which best effort runs.
 local function measure(t, more)
   local s = t.sim { policy = "gapfill.lua", mps = false, params = more.params }
   s:client { name = "service", priority = 0, stops = true }

@@ -10,7 +10,7 @@ end
 -- An important client with kernels of 800 µs and gaps, learned before `be` comes.
 local function learned(t, options)
   local params = options.params or {}
-  params.slowdown_pct = params.slowdown_pct or 0  -- what best effort is owed is not corrected
+  params.slowdown_pct = params.slowdown_pct or 0  -- 0: no correction of what best effort is owed
   local s = two(t, { params = params }, options.be)
   s:loop { client = "be", us = options.be_us, count = 8 }
   s:run(20000)
@@ -19,7 +19,8 @@ local function learned(t, options)
   return s
 end
 
--- Launches of 400 µs that best effort makes in 200 ms beside gaps of 200 µs, too short for any.
+-- The number of 400 µs launches that best effort makes in 200 ms. The gaps of 200 µs are too short
+-- for them.
 local function progress(t, params)
   local s = learned(t, { be_us = 400, gap_us = 200, params = params })
   local before = s:stats("be").launches
@@ -88,14 +89,14 @@ end)
 
 test("share_pct lets best effort progress where no gap fits", function(t)
   t.eq(progress(t, { share_pct = 0, floor_pct = 0 }), 0, "launches without a share")
-  -- A fifth of 200 ms is idle at most, and half of that is 50 kernels of 400 µs.
+  -- At most a fifth of 200 ms is idle, and half of that is 50 kernels of 400 µs.
   local launches = progress(t, { share_pct = 50, floor_pct = 0 })
   t.ok(launches > 25, "best effort progresses, " .. launches)
   t.below(launches, 60, "launches with a share")
 end)
 
 test("floor_pct lets best effort progress whatever is idle", function(t)
-  -- Four fifths of 200 ms are busy at least, and a fifth of that is 80 kernels of 400 µs.
+  -- At least four fifths of 200 ms are busy, and a fifth of that is 80 kernels of 400 µs.
   local launches = progress(t, { share_pct = 0, floor_pct = 20 })
   t.near(launches, 85, 15, "launches with a floor")
 end)
@@ -107,7 +108,8 @@ test("what fits gaps counts towards the share", function(t)
   s:loop { client = "be", us = 900 }
   s:run(100000)
   t.ok(s:stats("short").launches > 150, "the short fill the gaps, " .. s:stats("short").launches)
-  -- Which is more than the share: the long get no more than what was owed before, three.
+  -- The short ones use more than the share, so the long ones get only what they were owed before:
+  -- three.
   t.below(s:stats("be").launches - 8, 7, "launches of be")
 end)
 
@@ -122,7 +124,7 @@ test("best effort waits for a gap at most four times as long as it would take", 
   local s = learned(t, { be_us = 100, gap_us = 1300, params = { fence_sm = 0 } })
   s:loop { client = "be", us = 100 }
   s:run(50000)
-  s:client { name = "dense", priority = 0 }  -- whose gaps end all long ones
+  s:client { name = "dense", priority = 0 }  -- with it there are no long gaps any more
   s:loop { client = "dense", us = 100, gap_us = 90 }
   s:run(10000)
   local before = s:stats("be")
@@ -132,14 +134,15 @@ test("best effort waits for a gap at most four times as long as it would take", 
 end)
 
 test("a kernel that would hold up others beyond overrun_max_us waits for longer", function(t)
-  -- It is 300 µs too long, and is let go after 32 times that.
+  -- The launch is 300 µs too long, and is let go after it has waited for 32 times that.
   local held = progress(t, { overrun_max_us = 100, fence_sm = 0 })
   local free = progress(t, { overrun_max_us = 1000, fence_sm = 0 })
   t.near(held, 200 / 9.6, 4, "launches of be")
   t.ok(free > 2 * held, "a higher limit lets more go, " .. free)
 end)
 
--- Launches of 50 µs that best effort makes in 200 ms beside kernels of 20 ms without a pause.
+-- The number of 50 µs launches that best effort makes in 200 ms beside a program that runs kernels
+-- of 20 ms without a pause.
 local function beside_a_dense_program(t, mps, params)
   params.slowdown_pct = params.slowdown_pct or 0
   local s = two(t, { mps = mps, params = params })
@@ -173,8 +176,7 @@ test("beside a program that it does not slow down best effort gets far more", fu
   t.ok(beside_a_dense_program(t, true, { floor_pct = 10, slowdown_pct = 4 }) > 1000, "launches")
 end)
 
--- An important client with runs of 2 ms that fill the GPU, and best effort's kernels of 200 µs that
--- do, for 400 ms.
+-- An important client with runs of 2 ms, and best effort with kernels of 200 µs. Both fill the GPU.
 local function beside_a_full_one(t, pct)
   local s = two(t, { mps = true, params = { floor_pct = 20, slowdown_pct = pct, fence_sm = 0 } })
   s:loop { client = "be", us = 200, blocks = 264, count = 8 }
@@ -182,7 +184,7 @@ local function beside_a_full_one(t, pct)
   s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 2640, at = 10000 }
   s:run(50000)
   s:loop { client = "be", us = 200, blocks = 264 }
-  s:run(500000)                                  -- in which it corrects itself
+  s:run(500000)                                  -- meanwhile the policy corrects its factor
   local lc, be = s:stats("lc").launches, s:stats("be").launches
   s:run(300000)
   return 300000 / 2020 / (s:stats("lc").launches - lc) - 1, s:stats("be").launches - be
@@ -199,7 +201,7 @@ end)
 test("now and then those above are left alone for a run", function(t)
   local s = two(t, { mps = true, params = { floor_pct = 100 } })
   s:loop { client = "lc", us = 2000, gap_us = 20, blocks = 66 }
-  s:loop { client = "be", us = 50, blocks = 66 }  -- owed all of the time
+  s:loop { client = "be", us = 50, blocks = 66 }  -- floor_pct owes it all of the time
   s:run(800000)
   local runs, alone, last_us = 0, 0, 0
   for _, launch in ipairs(s:log()) do
@@ -227,7 +229,7 @@ end)
 
 -- Kernels of 5 ms fit no gap of 1 ms. With fence_sm = 24 they run on 28 SMs, five times as long.
 local function beside_long_kernels(t, params, mps, blocks, nodes)
-  params.slowdown_pct = params.slowdown_pct or 0  -- fenced or not, nothing is tried
+  params.slowdown_pct = params.slowdown_pct or 0  -- 0: no trial of whether the fence is better
   local s = two(t, { mps = mps, params = params })
   s:loop { client = "be", us = 5000, blocks = blocks or 264, nodes = nodes, count = 8 }
   s:run(60000)
@@ -265,8 +267,8 @@ test("a fence has half of the SMs at most", function(t)
   t.ok(on.sms[68] and not on.sms[132], "whole groups")
 end)
 
--- Kernels of 100 µs that `short` gets beside gaps of 1 ms in 200 ms, while `be` has kernels of 5 ms
--- and is owed `owed` percent of the time.
+-- The number of 100 µs kernels that `short` runs in 200 ms beside gaps of 1 ms, while `be` has
+-- kernels of 5 ms and is owed `owed` percent of the time.
 local function short_ones(t, with)
   local s = learned(t, { be_us = 5000, gap_us = with.gap_us or 1000, be = with.priority, params = {
                          fence_sm = with.fence_sm, overrun_max_us = with.overrun_max_us,
@@ -323,9 +325,10 @@ test("time-sliced, nothing is fenced", function(t)
   t.ok(sliced.sms[132] and not sliced.sms[28], "whole GPU or not at all")
 end)
 
--- Best effort's kernels of 400 µs fill the GPU in one wave. Beside kernels of `blocks` without a
--- pause, or with gaps of `gap_us`, and then `after` such of others: how many of the last second's
--- went to the fence, how many did not, and of how many it asked for none. Or it is as `be` says.
+-- Best effort's kernels, unless `be` says otherwise, take 400 µs and fill the GPU in one wave. They
+-- run beside kernels of `blocks` blocks, almost without a pause or with gaps of `gap_us`; with
+-- `after`, later beside kernels of so many blocks. Of the last second's launches, returns how many
+-- ran in the fence, how many on all SMs, and how many asked for no verdict.
 local function tried(t, blocks, after, gap_us, be)
   be = be or {}
   local be_us, be_blocks = be.us or 400, be.blocks or 264
@@ -394,7 +397,8 @@ test("those above that are hardly left to run are heard soon", function(t)
   t.ok(s:stats("lc").iterations - before > 100, "lc " .. s:stats("lc").iterations - before)
 end)
 
--- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as the paper has it: jobs of `us` and gaps.
+-- FIKIT's cases (Fig. 8, 11 and 12), time-sliced as in the paper: jobs with kernels of `us` and
+-- gaps.
 local function cases(t, all)
   local s = t.sim { policy = "gapfill.lua", mps = false, switch_us = 0 }
   for _, p in ipairs(all) do

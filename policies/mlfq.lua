@@ -1,19 +1,19 @@
--- mlfq.lua: whoever has used least since it began goes first: a multi-level feedback queue.
+-- mlfq.lua: the request that has used least GPU time goes first: a multi-level feedback queue.
 --
--- Typical use: programs of which nobody knows which are interactive: notebooks beside training.
--- Each request begins at the top. It sinks by a level as often as it has used up the level's
--- quantum of GPU time, and each level's quantum is twice that of the one above. So short requests
--- overtake long ones. A request begins when its client asks after a pause. Every boost_ms all begin
--- at the top again, so that a long one starves for no longer. Priorities mean nothing: those of one
--- level take turns, by their share.
+-- Typical use: it is not known which programs are interactive: notebooks beside training.
+-- Each request begins at the top level. When it has used up its level's quantum of GPU time it
+-- sinks to the next, whose quantum is twice as long. So short requests overtake long ones. A
+-- request begins when its client asks after a pause. Every boost_ms all requests begin at the top
+-- again, so that a long one starves for no longer. Priorities mean nothing: clients on one level
+-- take turns, by their share.
 --
--- Not for objectives, which edf.lua knows, nor for programs that pause between the launches of
--- one long computation: each pause takes them to the top.
+-- Not for objectives (use edf.lua), nor for programs that pause between the launches of one long
+-- computation: each pause takes them to the top.
 queue.create("waiting")
 
 local requests = import "lib/requests"
 
--- By client: its level, the GPU time at which it came there, and in which boost.
+-- By client: its level, its GPU time when it came there, and the number of the boost then.
 local level, since_us, boost = {}, {}, {}
 
 return policy {
@@ -47,7 +47,7 @@ return policy {
       elseif used_us - since_us[id] >= p.quantum_us * 2 ^ (level[id] - 1) then
         level[id], since_us[id] = math.min(p.levels, level[id] + 1), used_us
       end
-      return queue.insert("waiting", k, now * p.levels + level[id])  -- who waited for a boost first
+      return queue.insert("waiting", k, now * p.levels + level[id])  -- older boosts go first
     end,
 
     dispatch = function(g, p)

@@ -1,6 +1,6 @@
--- Whoever has used least since it began goes first.
+-- The request that has used least GPU time goes first.
 
--- A notebook of short requests beside trainings, which ask without an end.
+-- A notebook with short requests beside trainings, which ask all the time.
 local function beside(t, trainings, policy, params, held)
   local s = t.sim { policy = policy, mps = false, switch_us = 10, params = params }
   for i = 1, trainings do
@@ -46,7 +46,7 @@ test("a long request starves for boost_ms at most", function(t)
                       params = { boost_ms = boost_ms } }
     s:client { name = "long" }
     s:loop { client = "long", us = 400, launches = 4000, blocks = 264 }
-    for i = 1, 3 do                                   -- they leave nothing
+    for i = 1, 3 do                                   -- together they leave no GPU time
       s:client { name = "short" .. i }
       s:loop { client = "short" .. i, us = 400, launches = 3, gap_us = 600, blocks = 264,
                at = 50000 }

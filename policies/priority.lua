@@ -1,10 +1,10 @@
 -- priority.lua: strict priorities, Q0 (highest) to Q9 (lowest).
 --
 -- A launch runs when no more important client has work outstanding, the most important one first.
--- Gaps are filled whatever their length, so each may delay the important client by what is in
--- flight then; gapfill.lua looks before it fills. What is held on the device goes on until somebody
--- above works, and costs them a unit at most. What would last longer is stopped in its middle,
--- where that can be (time-sliced).
+-- Gaps are filled whatever their length, so each may delay the important client by the work in
+-- flight; gapfill.lua looks at the length first. Launches held on the device go on until a client
+-- above works, and delay it by one unit at most. Longer launches are stopped while they run, if
+-- that is possible (time-sliced).
 queue.create("waiting")
 
 local above = import "lib/above"

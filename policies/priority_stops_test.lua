@@ -1,7 +1,8 @@
--- Kernels of 30 ms below a service that works for 1 ms of 10, time-sliced, where what runs can be
--- stopped in its middle: by priority.lua, and by the built-in, which does the same. Simulated.
+-- Kernels of 30 ms below a service that works for 1 ms of 10, time-sliced, where running kernels
+-- can be stopped: under priority.lua, and under the built-in policy, which does the same.
+-- Simulated.
 
-local LEFT = 0.9  -- of the time, beside the service
+local LEFT = 0.9  -- of the time, which the service leaves
 local FIRST_US, RUN_US = 1000000, 4000000
 
 -- `below`: names, whose priorities are `more.priorities`, or 9.
@@ -18,7 +19,8 @@ local function begin(t, policy, below, more)
   return s
 end
 
--- Once the kernels are known: the service's mean, the parts of the time of those below, and of all.
+-- Measured once the kernels are learned: the service's mean, and the parts of the time in which
+-- each client below and all of them run.
 local function measure(t, policy, below, more)
   local s = begin(t, policy, below, more or {})
   s:run(FIRST_US)

@@ -1,4 +1,4 @@
--- Strict priorities: nobody runs while someone more important has work.
+-- Strict priorities: a client does not run while a more important one has work.
 
 test("less important work waits while more important work runs", function(t)
   local s = t.sim { policy = "priority.lua" }
@@ -35,7 +35,7 @@ test("work in flight below the top is limited", function(t)
     s:client { name = "be" .. i, priority = 9 }
     s:launch { client = "be" .. i, us = 100, at = 100, blocks = 8 }
   end
-  -- None was measured before, so each counts as 100 µs.
+  -- None of these kernels was measured before, so each counts as 100 µs.
   s:at(150):expect { running = { "be1", "be2" }, waiting = { "be3", "be4" },
                      reason = "enough in flight" }
 end)
@@ -77,7 +77,8 @@ test("a pause saves up a turn or two, and no more", function(t)
   t.near(s:stats("late").gpu_us - (s:stats("here").gpu_us - before), 2000, 1000, "ahead, in us")
 end)
 
--- `low` is held on the device, and what it launches is known; `top` has gaps of 2 ms for 300 ms.
+-- The launches of `low` are held on the device, and their kernels are learned; `top` has gaps of 2
+-- ms for 300 ms.
 local function on_device(t, launch)
   local s = t.sim { policy = "priority.lua" }
   s:client { name = "top", priority = 0 }

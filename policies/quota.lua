@@ -1,13 +1,12 @@
 -- quota.lua: GPU seconds per label and period; when they are used up, the label waits for the next.
 --
--- Typical use: teams that have so much of a GPU each minute or hour. Until then priorities decide:
--- nobody runs while somebody more important has work, the most important goes first. Labels without
--- a quota are as under the built-in policy.
+-- Typical use: teams that have so much of a GPU each minute or hour. While they have quota left
+-- priorities decide: a client waits while a more important one has work, and the most important one
+-- goes first. Labels without a quota are handled as under the built-in policy.
 --
--- What is used is c.gpu_us, summed over a label's clients, those that left included. A launch that
--- began is not taken back, and after the starvation bound (a second) each waiting thread gets one
--- launch, whatever is used up: a label may have that much more. Loading the policy, or setting a
--- parameter, begins a period anew.
+-- A label's use is the sum of c.gpu_us over its clients, including those that left. It may exceed
+-- the quota: a launch that began runs to its end, and after the starvation bound (a second) each
+-- waiting thread gets one launch. Loading the policy, or setting a parameter, begins a new period.
 queue.create("ready")
 queue.create("spent")
 
@@ -16,7 +15,7 @@ local labels = import "lib/labels"
 local QUOTAS = { name = "quotas", unit = "SECONDS", example = "train=20,notebook=5", most = 1e9 }
 
 local floor = math.floor
-local base, gone = {}, {}                     -- by client; by label, of those that left
+local base, gone = {}, {}   -- gpu_us when the period began, by client; use of left ones, by label
 local period = -1
 local fallback_us = math.huge                 -- of labels that are not named
 
@@ -25,7 +24,7 @@ local function limit(label)
   return seconds and seconds * 1e6 or fallback_us
 end
 
--- Of a client in this period: what it had and, as predicted, what it has on the GPU.
+-- The client's use in this period: measured GPU time, and predicted time of its work in flight.
 local function used_by(c)
   local us = c.gpu_us + c.inflight_us
   if not base[c.id] then base[c.id] = c.gpu_us end
@@ -51,14 +50,14 @@ local function begin_period(g)
   end
 end
 
--- What is in flight of all, or math.huge if somebody above has work there. Who waits for its quota
--- holds nobody up, so that g:busy would not do.
+-- Predicted time of all gated work in flight, or math.huge if a more important client has some. It
+-- does not use g:busy, because a client that waits for its quota must not delay others.
 local function inflight(g, priority)
   local us = 0
   for c in g:clients() do
     if c.inflight_us > 0 then
       if c.priority < priority then return math.huge end
-      if c.gated then us = us + c.inflight_us end  -- others wait for nobody
+      if c.gated then us = us + c.inflight_us end
     end
   end
   return us

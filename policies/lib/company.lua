@@ -1,5 +1,5 @@
--- company.lua: whether a launch may join those on the GPU, by the budgets of their promises, and
--- which goes instead of one that may not.
+-- company.lua: whether the budgets of promised clients let a launch join them on the GPU, and which
+-- launch may go instead.
 
 -- True if all promises can afford the launch on `sm` SMs (nil: on all), else false and a reason
 -- that names the channel: "interference: dram".
@@ -9,8 +9,8 @@ local function may_join(k, sm)
   return false, "interference: " .. channel
 end
 
--- A launch of the queue of at most half the length of `k`, its head, that may overtake it; nil if
--- there is none, or if k has waited for so many times its length. Else shorter ones starve it.
+-- A launch that may overtake `k`, the head of the queue: at most half as long. nil if there is
+-- none, or once k has waited for OVERTAKEN times its length, so that shorter ones do not starve it.
 local OVERTAKEN = 8
 local function shorter(name, k)
   if k.wait_us >= OVERTAKEN * k.predicted_us then return nil end

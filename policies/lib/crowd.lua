@@ -1,10 +1,10 @@
 -- crowd.lua: what an SM costs its user, by how many clients are at work.
 --
 -- While a client is alone its kernels keep all SMs. Beside others a kernel takes the size that
--- minimizes time + lambda x SMs x time; lambda grows with the number of clients at work, between
--- none and lambda_max. It follows their number within settle_ms, so that short pauses change
--- nothing. A kernel that pays for fewer SMs keeps so many that `overlap` clients share each SM on
--- average: on an H100 four workers on overlapping halves did more than four on quarters.
+-- minimizes time + lambda x SMs x time; lambda grows with the number of clients at work, from 0 to
+-- lambda_max. It follows a new number only after settle_ms, so that short pauses change nothing. A
+-- kernel that is slower on fewer SMs keeps so many that `overlap` clients share each SM on average:
+-- on an H100 four workers on overlapping halves did more than four on quarters.
 local params = {
   lambda_max = { type = "number", min = 0, max = 1, default = 0.02,
                  doc = "what an SM costs beside three others or more, as a share of time" },
@@ -15,14 +15,15 @@ local params = {
 }
 
 local now = {
-  lambda = 0,  -- of all kernels
+  lambda = 0,  -- cost of an SM, the same for all kernels
   least = 0,   -- SMs that a kernel keeps which is slower on fewer
   total = 0,   -- SMs of the GPU
 }
-local at_work = 0  -- clients, smoothed
+local at_work = 0  -- number of active clients, once it has held for settle_ms
 local wanted_since = 0
 
--- For `tick`: where other clients are at work, kernel_init is called again for all kernels.
+-- For `tick`: once the number of active clients has changed, kernel_init is called again for all
+-- kernels.
 local function follow(g, p)
   local n = 0
   for c in g:clients() do
@@ -38,7 +39,7 @@ local function follow(g, p)
   for c in g:clients() do c:resize() end
 end
 
--- SMs of a kernel by its curve; nil: all of them, or nobody measured it.
+-- SMs of a kernel by its measured curve; nil: all SMs, also for kernels without a curve.
 local function size_of(kn)
   if now.lambda == 0 then return nil end
   local size = kn:size_for(now.lambda)

@@ -1,9 +1,9 @@
 -- labels.lua: numbers of labels, as administrators write them: "api=64, embed=32".
 
-local form = {}                -- of the parameter: its name, unit, example, most, whole
+local form = {}                -- the parameter's name, unit, example, most, whole
 local numbers = {}             -- by label
 local unmet = {}               -- named labels that no client has had so far
-local told, told_most = {}, 16 -- labels of clients that are not named, while there is such a one
+local told, told_most = {}, 16 -- clients' labels that were traced as not named; at most so many
 
 local function trim(text)
   local first, last = 1, #text
@@ -30,7 +30,7 @@ local function read_entry(entry, text)
   numbers[label], unmet[label] = number, true
 end
 
--- Of the parameter's value, in `init`; what is wrong refuses the load.
+-- Reads the parameter's value, in `init`. A wrong entry is an error, which refuses the load.
 local function read(of, text)
   form, numbers, unmet = of, {}, {}
   if trim(text) == "" then return end
@@ -47,11 +47,11 @@ end
 -- The number of a label; nil if it is not named.
 local function of(label) return numbers[label] end
 
--- In `client_init`.
+-- Called in `client_init`: the client's label is not missing any more.
 local function meet(c) unmet[c.label] = nil end
 
--- In a hook that comes once all clients were met. A client whose label is not named, while a named
--- label has no client, may be a mistake in writing.
+-- Called in a hook that runs once all clients were met. A client whose label is not named, while a
+-- named label has had no client, suggests a misspelt label.
 local function check(c)
   if numbers[c.label] then return end
   local missing = next(unmet)

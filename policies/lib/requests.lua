@@ -1,9 +1,9 @@
--- requests.lua: where a program's requests begin, and what all programs have on the GPU.
+-- requests.lua: when a program's requests begin, and how much work all programs have on the GPU.
 
 local asked = {}                              -- by client: when its last launch asked
 
--- In `enqueue`: true if the launch is the first of a request. Nothing of its client is on the GPU,
--- and none was launched for pause_us.
+-- Called in `enqueue`: true if the launch is the first of a request. Then its client has no work on
+-- the GPU, and launched nothing for pause_us.
 local function begins(k, pause_us)
   local id, now = k.client.id, now_us() - k.wait_us
   local since_us = now - (asked[id] or -math.huge) - k.open_us
@@ -13,7 +13,7 @@ end
 
 local function forget(c) asked[c.id] = nil end
 
--- As predicted.
+-- Predicted time of all clients' work in flight.
 local function inflight(g)
   local us = 0
   for c in g:clients() do us = us + c.inflight_us end

@@ -1,13 +1,13 @@
--- search.lua: on how many SMs a CUDA graph is best, found while it runs beside others.
+-- search.lua: finds the best number of SMs for a CUDA graph while it runs beside others.
 --
--- The graph begins on all SMs, and one smaller size after the other is tried. A size is kept if
--- time x (1 + lambda x SMs) of the graph fell; the first that is not ends the search. Each trial is
--- the mean of 20 timed launches. Below `least` SMs the graph goes only if it takes no longer. It
--- never grows again: others search too, and what a time is held against is older than what they
--- freed.
+-- The graph begins on all SMs, and the search tries smaller sizes in turn. A size is kept if it
+-- lowers time x (1 + lambda x SMs) of the graph; the first that does not ends the search. Each
+-- trial is the mean of 20 timed launches. The graph goes below `least` SMs only if it takes no
+-- longer there. It never grows again: other graphs search at the same time and free SMs, so the
+-- older times of larger sizes cannot be compared.
 local SAMPLES, SAME = 20, 1.003
-local SIZES = { 96, 64, 48, 32, 16 }  -- SMs, but for all of them
-local GRAPHS_MOST = 64                -- of a client; others keep all SMs
+local SIZES = { 96, 64, 48, 32, 16 }  -- SMs, tried after all of them
+local GRAPHS_MOST = 64                -- of a client; its further graphs keep all SMs
 
 local clients = {}  -- by client's number: { count, of = by kernel ID }
 
@@ -29,8 +29,8 @@ local function judge(s, us)
   if not s.over then s.at = s.at + 1 end
 end
 
--- SMs of the graph `kn`, and whether they are on trial; nil where its client has too many graphs.
--- want: { lambda, least, total }; other ones begin the search anew.
+-- SMs of the graph `kn`, and whether they are on trial; nil if its client has too many graphs.
+-- want: { lambda, least, total }; a new lambda or least begins the search anew.
 local function size(kn, c, want)
   local own = clients[c.id]
   if not own then own = { count = 0, of = {} } clients[c.id] = own end
@@ -44,8 +44,9 @@ local function size(kn, c, want)
   return s.steps[s.at], not s.over
 end
 
--- In `stopping`: true if the size is another now, and the client is to be resized. What ends
--- within settle_us of a change does not count: its twin may not have been there.
+-- Called in `stopping`: true if the size has changed, and the caller must resize the client.
+-- Launches that end within settle_us of a change do not count: the graph's twin of the new size may
+-- not have been made yet.
 local function ended(k, settle_us)
   if k.kind ~= "graph" or k.run_us == 0 then return false end
   local own = clients[k.client.id]
