@@ -46,7 +46,7 @@ enum Evidence {
 
 struct Record {
   atNs @0 :UInt64;         # when the call was entered, or when the completion was seen
-  streamSeq @1 :UInt64;    # number of the stream's work, from 1; completion: all up to it
+  streamSeq @1 :UInt64;    # number of the work in its stream slot, from 1; completion: all up to it
   kernel @2 :UInt32;       # index into the client's kernel table, or kNoKernel
   stream @3 :UInt16;       # stream slot; completion: kAllStreams covers the device
   kind @4 :Kind;

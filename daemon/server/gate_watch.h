@@ -1,5 +1,5 @@
-// The GPU's words about launches at gates wake nobody: this decides when the daemon looks at them,
-// and tells the core. Loop thread only.
+// The words in which the GPU reports launches at gates do not wake the daemon. GateWatch decides
+// when to read them, and tells the core. Loop thread only.
 #pragma once
 
 #include "daemon/server/presence.h"

@@ -96,7 +96,7 @@ std::span<const core::Event> Intake::take(const Claim& claim, bool known) {
   } else {  // STREAM_END
     core::DoneBody& done = emit(core::EventKind::kStreamEnd, claim).done;
     done = {f.stream_seq, 0, f.stream, core::Evidence::kNone};
-    newest_[f.stream] = 0;  // the slot's next stream counts from 1 again
+    newest_[f.stream] = 0;  // the slot's next stream has posted nothing yet
     for (Thread& thread : threads_) {
       if (thread.posted) (*thread.posted)[f.stream] = 0;
     }

@@ -188,7 +188,7 @@ json mps_for_program(const MpsWatch& mps, uid_t uid) {
   int64_t served = -1;
   for (const MpsServer& server : mps.state().servers) {
     const auto is_own = [&](const MpsProcess& client) { return client.uid == server.uid; };
-    // A server with clients of several users serves all: then nobody waits.
+    // A server with clients of several users serves all users, so the program need not wait.
     if (server.uid != uid && !server.clients.empty() &&
         std::all_of(server.clients.begin(), server.clients.end(), is_own)) {
       served = server.uid;

@@ -19,7 +19,7 @@ class GraphSight {
   NodeCounts& kernels() { return kernels_; }
 
  private:
-  // Nodes beyond these limits are only counted, as kernels that nobody could look at.
+  // Nodes beyond these limits are only counted, as kernels that could not be inspected.
   static constexpr size_t kNodesMax = size_t{1} << 20;
   static constexpr int kDepthMax = 8;
 
