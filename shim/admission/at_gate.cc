@@ -139,8 +139,8 @@ bool Turn::await_room(GateBook& gates) {
 
 // Posts the launch's record. If the ring drops it, the daemon never hears of the ticket and cannot
 // let it go: so the shim does. The daemon is woken only for the first launch of a unit whose gate
-// is closed. The fence makes sure that either the daemon, which has just closed the gate, sees the
-// record, or this thread sees that the gate is closed.
+// is closed. After the fence between record and gate, either the daemon, which has just closed the
+// gate, sees the record, or this thread sees that the gate is closed.
 void Turn::post_gated(ipc::RecordFields fields) {
   GateBook& gates = *in_.session().gates;
   const auto& dropped = in_.block().dropped;

@@ -174,9 +174,9 @@ class Inside {
 
 // ---- on the way of each launch ----
 
-// Announces the stay, then looks whether the session is still the current one. The signal fence
-// keeps the compiler's order. The processor may reorder the two: membarrier() in helper.cc makes up
-// for it.
+// Announces the stay, then looks whether the session is still the current one. The compiler keeps
+// that order because of the atomic_signal_fence. The processor may reorder the two: membarrier() in
+// helper.cc makes up for it.
 inline bool Inside::announce(ThreadSlot& slot, Session* session) {
   slot.inside.store(session, std::memory_order_relaxed);
   std::atomic_signal_fence(std::memory_order_seq_cst);
