@@ -58,7 +58,8 @@ simulated one, and every figure is labelled so.
              split:25 or split:75/25 (Green Contexts: batch jobs on 25 % of the SMs and the
              others on the rest, each job's share), exclusive (one process at a time, by software)
 
-Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
+Figures of each row, with n and 95 % bootstrap interval (drawn over repetitions, and over slices
+of a second of their blocks):
   jct_ms          job completion time, from the iteration's begin, or arrival, to its end: mean,
                   p50, p95, p99
   cv              standard deviation of it over its mean
@@ -86,8 +87,9 @@ Figures of each row, with count and 95 % bootstrap interval (drawn over blocks):
                   policy's hooks;  faults: of the policy, in a block
   idle_fraction   1 - kernel time / wall time, of a job alone: traced (a profiler's run, of closed
                   loops) and untraced (that kernel time against bare blocks)
-Each with `n` samples and `spread`, the interquartile range of the repetitions' own values. Tables
-have no intervals of fewer than five repetitions. They are brief, but for --wide.
+Each of `n` slices of a second, and with `spread`, the interquartile range of the repetitions' own
+values. A table says `few` where n is under five. What a block has one value of (power, CPU) has no
+interval of fewer than five repetitions. Tables are brief, but for --wide.
 
 Exit status: 0 measured, all or what the budget had time for; 1 something broke, the rest was
 measured; 2 bad usage; 130 interrupted.)";
@@ -318,7 +320,7 @@ int main(int argc, char** argv) {
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
   table->add_flag("--wide", table_style.wide, "a table of each, with all columns");
-  table->add_flag("--all", table_style.all, "also each figure with its interval, spread and count");
+  table->add_flag("--all", table_style.all, "also each figure with its interval, spread and n");
   CLI::App* report = app.add_subcommand("report", kReportHelp);
   report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from harness import frontier, traces
 from harness.md import three
-from harness.report import FOR_INTERVAL, ResultError, load, reading
+from harness.report import ResultError, load, reading
 from harness.verdict import compared, pair, points, policies, span, verdict
 
 HERE = Path(__file__).resolve().parent
@@ -181,9 +181,7 @@ def figures(result):
 def section(result, number):
     service, job = pair(result)
     said = verdict(result)
-    bounds = (f"Too few repetitions for intervals: {result['repetitions_done']}"
-              if result["repetitions_done"] < FOR_INTERVAL and "interval" not in result
-              else f"In brackets: {result.get('interval', '95 % intervals')}")
+    bounds = f"In brackets: {result.get('interval', '95 % intervals')}"
     return f"""<section>
 <h2>{escaped(result["name"])}</h2>
 <p class="verdict">{escaped(said["verdict"])}</p>

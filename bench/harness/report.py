@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-FOR_INTERVAL = 5  # repetitions
+FOR_INTERVAL = 5  # slices of a second
 
 
 class ResultError(RuntimeError):
@@ -25,16 +25,17 @@ def load(path):
     if not result.get("figures"):
         raise ResultError(f"{path}: was cut short before its figures; finish it by --resume")
     with reading(path):
-        if result["repetitions_done"] < FOR_INTERVAL and "interval" not in result:
+        if "interval" not in result:
             leave_out_intervals(result["figures"])
     return result
 
 
 def leave_out_intervals(found):
-    """As heddle-bench's tables: fewer repetitions than FOR_INTERVAL bound nothing."""
+    """As heddle-bench's tables: fewer slices than FOR_INTERVAL bound nothing."""
     if isinstance(found, dict):
-        found.pop("lo", None)
-        found.pop("hi", None)
+        if found.get("n", FOR_INTERVAL) < FOR_INTERVAL:
+            found.pop("lo", None)
+            found.pop("hi", None)
         for inner in found.values():
             leave_out_intervals(inner)
 

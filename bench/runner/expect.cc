@@ -51,6 +51,9 @@ class Judge {
     }
     const Json got = over.empty() ? figure(e) : ratio(e, over);
     if (got.contains("few")) return unknown("too few requests: " + got["few"].dump());
+    if (got.is_object() && got.value("n", kForInterval) < kForInterval) {
+      return unknown("too few slices: " + got["n"].dump());
+    }
     if (got.is_null())
       return unknown(e.figure + " was not measured" +
                      (over.empty() ? "" : " in the repetitions of " + over));
@@ -80,7 +83,7 @@ class Judge {
     const std::vector<std::string> words = words_of(e.figure);
     if (words.size() != 2) return nullptr;
     const auto each = paired(scenario_, rows_, blocks_, {e.row, over, words[0], words[1]});
-    return each.empty() ? Json() : to_json(median(each));
+    return each.each.empty() ? Json() : to_json(median(each));
   }
 
   std::optional<double> over_alone(const std::string& row, const std::string& job,

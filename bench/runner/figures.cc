@@ -7,49 +7,32 @@
 namespace heddle::bench {
 namespace {
 
-double mean_us(const Samples& samples) {
-  return std::accumulate(samples.us.begin(), samples.us.end(), 0.0) /
-         static_cast<double>(samples.us.size());
-}
-
-double quantile_of(std::vector<uint32_t> us, double q) {
-  std::sort(us.begin(), us.end());
-  return us.empty() ? 0 : quantile(us, q);
-}
-
-double p50_us(const Samples& samples) { return quantile_of(samples.us, 0.5); }
-double p95_us(const Samples& samples) { return quantile_of(samples.us, 0.95); }
-double p99_us(const Samples& samples) { return quantile_of(samples.us, 0.99); }
-double tbt_p99_us(const Samples& samples) { return quantile_of(samples.tbt_us, 0.99); }
-double ttft_p90_us(const Samples& samples) { return quantile_of(samples.ttft_us, 0.9); }
-double ttft_p99_us(const Samples& samples) { return quantile_of(samples.ttft_us, 0.99); }
-
 // A job that began nothing in a block has no time, but a rate: starving is not hidden.
 double rate(const Samples& samples) {
   return samples.us.empty() ? 0 : static_cast<double>(samples.us.size()) / samples.span_s;
 }
 
-using Value = double (*)(const Samples&);
-
-// What the comparisons are made of, and of which role's jobs.
+// What the comparisons are made of. Of a rate no time is told.
 struct Metric {
   const char* name;
-  Value value;
-  std::vector<uint32_t> Samples::*of = nullptr;  // what a quantile is of ...
-  double tail = 0;                               // ... and the share of that above it
+  Statistic statistic;
+  std::vector<uint32_t> Samples::*of = &Samples::us;
+  double tail = 0;  // of a quantile: the share above it
+
+  bool is_rate() const { return statistic == kCount; }
 };
-constexpr Metric kMean{"mean", mean_us}, kP50{"p50", p50_us},
-    kP99{"p99", p99_us, &Samples::us, 0.01}, kRate{"per_s", rate},
-    kTbt{"tbt_p99", tbt_p99_us, &Samples::tbt_us, 0.01},
-    kTtft90{"ttft_p90", ttft_p90_us, &Samples::ttft_us, 0.1},
-    kTtft99{"ttft_p99", ttft_p99_us, &Samples::ttft_us, 0.01};
+constexpr Metric kMean{"mean", kMeanMs}, kP50{"p50", kP50Ms}, kP95{"p95", kP95Ms},
+    kP99{"p99", kP99Ms, &Samples::us, 0.01}, kRate{"per_s", kCount},
+    kTbt{"tbt_p99", kP99Ms, &Samples::tbt_us, 0.01},
+    kTtft90{"ttft_p90", kP90Ms, &Samples::ttft_us, 0.1},
+    kTtft99{"ttft_p99", kP99Ms, &Samples::ttft_us, 0.01};
 constexpr Metric kMetrics[] = {kMean, kP50, kP99, kRate, kTbt, kTtft90, kTtft99};
 
 class Summary {
  public:
   Summary(const scenario::Scenario& scenario, const std::vector<Row>& rows,
           const std::vector<Block>& blocks)
-      : scenario_(scenario), rows_(rows) {
+      : scenario_(scenario), rows_(rows), slices_(slices_in(scenario.block_s)) {
     for (const Block& block : blocks) blocks_[block.row][block.repetition] = &block;
   }
 
@@ -63,16 +46,21 @@ class Summary {
     return {{"figures", figures}, {"ratios", ratios}};
   }
 
-  std::vector<double> paired(const std::string& row, const std::string& over,
-                             const std::string& job, Value value) const {
-    std::vector<double> out;
+  Repeated paired(const std::string& row, const std::string& over, const std::string& job,
+                  const Metric& m) const {
+    Repeated out;
     if (blocks_.count(row) == 0) return out;
     for (const auto& [repetition, block] : blocks_.at(row)) {
-      const Samples* a = samples(row, repetition, job, value != rate);
+      const Samples* a = samples(row, repetition, job, !m.is_rate());
       const Samples* b = samples(over, repetition, job);
-      if (a == nullptr || b == nullptr || value(*b) <= 0) continue;
-      if (value(*a) <= 0 && value != rate) continue;
-      out.push_back(value(*a) / value(*b));
+      if (a == nullptr || b == nullptr) continue;
+      const Of mine{block, a, job}, theirs{blocks_.at(over).at(repetition), b, job};
+      if (value(theirs, m, 0) <= 0 || (value(mine, m, 0) <= 0 && !m.is_rate())) continue;
+      out.n += std::min(slices_of(mine, m), slices_of(theirs, m));
+      auto& each = out.each.emplace_back();
+      for (size_t round = 0; round <= kRounds; ++round) {
+        each.push_back(value(mine, m, round) / value(theirs, m, round));
+      }
     }
     return out;
   }
@@ -80,6 +68,42 @@ class Summary {
  private:
   static constexpr const char* kTimeslice = "timeslice";
   using ByRepetition = std::map<uint32_t, const Block*>;
+
+  // A job's samples in a block.
+  struct Of {
+    const Block* block;
+    const Samples* samples;
+    std::string job;
+  };
+
+  Cut cut(const std::string& job, std::vector<uint32_t> Samples::*of) const {
+    const auto is_it = [&](const scenario::Job& one) { return one.name == job; };
+    const auto found = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), is_it);
+    return {slices_, of == &Samples::us && found != scenario_.jobs.end() &&
+                         found->arrivals.kind == scenario::ArrivalKind::kClosed};
+  }
+
+  // All jobs of a block are drawn by the same seed: what met in a slice stays together.
+  const Drawn& drawn(const Of& of, const Metric& m) const {
+    const bool tbt = m.of == &Samples::tbt_us, ttft = m.of == &Samples::ttft_us;
+    auto [found, fresh] = drawn_.try_emplace({of.samples, tbt ? 1 : ttft ? 2 : 0});
+    if (!fresh) return found->second;
+    const Samples picked{of.samples->*m.of, of.samples->span_s};
+    const uint64_t seed = (uint64_t{of.block->repetition} << 32) + of.block->order + 1;
+    return found->second = draw(picked, 0, cut(of.job, m.of), seed);
+  }
+
+  // 0 where there is no such sample; in a draw that may be no number.
+  double value(const Of& of, const Metric& m, size_t round) const {
+    const double found = drawn(of, m).of[round][m.statistic];
+    if (m.is_rate()) return found > 0 ? found / of.samples->span_s : 0;
+    return round == 0 && std::isnan(found) ? 0 : found;
+  }
+
+  // A rate is of all of its block.
+  size_t slices_of(const Of& of, const Metric& m) const {
+    return m.is_rate() ? slices_ : drawn(of, m).n;
+  }
 
   // A job's samples in a block, if it ran in it; with `some`, if there are any.
   const Samples* samples(const std::string& row, uint32_t repetition, const std::string& job,
@@ -94,25 +118,39 @@ class Summary {
     return one->second.span_s > 0 ? &one->second : nullptr;
   }
 
-  static void put(Json& out, const std::string& key, const std::vector<double>& values) {
-    if (!values.empty()) out[key] = to_json(median(values));
+  static void put(Json& out, const std::string& key, const Repeated& repeated) {
+    if (!repeated.each.empty()) out[key] = to_json(median(repeated));
   }
+
+  // What a block has one value of.
+  void put(Json& out, const std::string& key, const std::vector<double>& values) const {
+    if (!values.empty()) out[key] = to_json(of_blocks(median(values)));
+  }
+
+  Figure of_blocks(Figure figure) const { return bench::of_blocks(figure, slices_); }
 
   Json job_figures(const Row& row, const scenario::Job& job) const {
     std::vector<const Samples*> all;
-    std::vector<double> rates, shim_cpu, unserved;
+    std::vector<double> shim_cpu, unserved;
+    Repeated rates;
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
       const auto found = block->jobs.find(job.name);
       if (found == block->jobs.end()) continue;
       const Samples& one = found->second;
       all.push_back(&one);
       unserved.push_back(one.unserved);
-      if (one.us.empty() || one.span_s > 0) rates.push_back(rate(one));
+      if (one.us.empty() || one.span_s > 0) {
+        auto& each = rates.each.emplace_back();
+        for (size_t round = 0; round <= kRounds; ++round) {
+          each.push_back(value({block, &one, job.name}, kRate, round));
+        }
+        rates.n += slices_;
+      }
       const auto cpu = block->shim_cpu.find(job.name);
       if (cpu != block->shim_cpu.end()) shim_cpu.push_back(cpu->second);
     }
     const bool any_unserved = std::accumulate(unserved.begin(), unserved.end(), 0.0) > 0;
-    const Pooled p = pool(all, job.slo_ms.value_or(0));
+    const Pooled p = pool(all, job.slo_ms.value_or(0), cut(job.name, &Samples::us));
     Json out = {{"samples", p.samples}};
     if (p.samples > 0) {
       out["jct_ms"] = {{"mean", to_json(p.mean_ms)},
@@ -129,13 +167,13 @@ class Summary {
     put_cost(out, all);
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
-    if (any_unserved) out["unserved"] = to_json(mean(unserved));
+    if (any_unserved) out["unserved"] = to_json(of_blocks(mean(unserved)));
     if (row.alone) return out;
     const std::string alone = alone_name(job.name, row.mps);
     for (const Metric& m : kMetrics) {
       const std::string key = std::string(m.name) + "_over_alone";
-      const std::vector<double> each = paired(row.name, alone, job.name, m.value);
-      if (m.tail > 0 && scenario_.p99_requests > 0 && !each.empty()) {
+      const Repeated each = paired(row.name, alone, job.name, m);
+      if (m.tail > 0 && scenario_.p99_requests > 0 && !each.each.empty()) {
         const Json figure = pooled(row.name, alone, job.name, m, each);
         if (!figure.is_null()) out[key] = figure;
       } else {
@@ -143,16 +181,16 @@ class Summary {
       }
     }
     if (row.name != kTimeslice && job.role == scenario::Role::kLatency) {
-      put(out, "mean_over_timeslice", paired(row.name, kTimeslice, job.name, mean_us));
+      put(out, "mean_over_timeslice", paired(row.name, kTimeslice, job.name, kMean));
     }
     const Row* self = alone_itself(row, job);
     for (const Metric& m : {kMean, kP99}) {
       if (self == nullptr) break;
-      put(out, std::string(m.name) + "_over_self", paired(row.name, self->name, job.name, m.value));
+      put(out, std::string(m.name) + "_over_self", paired(row.name, self->name, job.name, m));
     }
     if ((job.slowdown_max > 0 || job.slowdown_p99_max > 0) && row.jobs.size() > 1) {
       const auto slower = [&](const Metric& m) {
-        return paired(row.name, self ? self->name : alone, job.name, m.value);
+        return paired(row.name, self ? self->name : alone, job.name, m).values();
       };
       put_promise(out, job, slower(kMean), slower(kP99), all);
     }
@@ -161,9 +199,9 @@ class Summary {
 
   // A repetition in which the job ran nothing broke its promise. `means` and `tails` have a value
   // each for all others.
-  static void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& means,
-                          const std::vector<double>& tails,
-                          const std::vector<const Samples*>& blocks) {
+  void put_promise(Json& out, const scenario::Job& job, const std::vector<double>& means,
+                   const std::vector<double>& tails,
+                   const std::vector<const Samples*>& blocks) const {
     std::vector<double> kept;
     const auto within = [](double slowdown, double most) { return most == 0 || slowdown <= most; };
     for (size_t i = 0; i < std::min(means.size(), tails.size()); ++i) {
@@ -172,7 +210,7 @@ class Summary {
     for (const Samples* block : blocks) {
       if (block->us.empty()) kept.push_back(0);
     }
-    if (!kept.empty()) out["promise_kept"] = to_json(share(mean(kept)));
+    if (!kept.empty()) out["promise_kept"] = to_json(share(of_blocks(mean(kept))));
   }
 
   // The row in which the same process of the job runs alone, if there is one and it is another.
@@ -186,7 +224,7 @@ class Summary {
   }
 
   // What heddle costs, as a share: `typical` by medians, `mean` by means, which see rare costs too.
-  static void put_cost(Json& out, const std::vector<const Samples*>& blocks) {
+  void put_cost(Json& out, const std::vector<const Samples*>& blocks) const {
     const auto sum = [](const std::vector<double>& of) {
       return std::accumulate(of.begin(), of.end(), 0.0);
     };
@@ -205,11 +243,12 @@ class Summary {
       average.push_back(1 + sum(more) / sum(past));
     }
     if (typical.empty()) return;
-    const auto above_one = [](const std::vector<double>& ratios) {  // bounds end at 0, costs do not
-      Figure figure = median(ratios);
-      for (double* value : {&figure.value, &figure.lo, &figure.hi}) *value -= 1;
-      return to_json(figure);
-    };
+    const auto above_one =
+        [&](const std::vector<double>& ratios) {  // bounds end at 0, costs do not
+          Figure figure = of_blocks(median(ratios));
+          for (double* value : {&figure.value, &figure.lo, &figure.hi}) *value -= 1;
+          return to_json(figure);
+        };
     out["cost"] = {{"typical", above_one(typical)}, {"mean", above_one(average)}};
   }
 
@@ -220,9 +259,10 @@ class Summary {
     for (const Samples* block : blocks) tokens.push_back({block->*p99.of});
     std::vector<const Samples*> all;
     for (const Samples& block : tokens) all.push_back(&block);
-    const Pooled p = pool(all, 0);
+    const Pooled p = pool(all, 0, {slices_});
     if (p.samples == 0) return;
-    out[key] = {{"mean", to_json(p.mean_ms)},
+    out[key] = {{"samples", p.samples},
+                {"mean", to_json(p.mean_ms)},
                 {"p50", to_json(p.p50_ms)},
                 {"p90", enough(p.samples, kTtft90, p.p90_ms)},
                 {"p99", enough(p.samples, kP99, p.p99_ms)}};
@@ -239,25 +279,24 @@ class Summary {
   // A quantile over another row's: of all repetitions together, for one block has too few requests.
   // Its interval is that of the repetitions' own ratios (`each`). Null if the other row's is zero.
   Json pooled(const std::string& row, const std::string& over, const std::string& job,
-              const Metric& m, const std::vector<double>& each) const {
-    Samples mine, theirs;
+              const Metric& m, const Repeated& each) const {
+    std::vector<uint32_t> mine, theirs;
     for (const auto& [repetition, block] : blocks_.at(row)) {
       const Samples* a = samples(row, repetition, job);
       const Samples* b = samples(over, repetition, job);
       if (a == nullptr || b == nullptr) continue;
-      const auto add = [&](const Samples* from, Samples& to) {
-        (to.*m.of).insert((to.*m.of).end(), (from->*m.of).begin(), (from->*m.of).end());
-      };
-      add(a, mine);
-      add(b, theirs);
+      mine.insert(mine.end(), (a->*m.of).begin(), (a->*m.of).end());
+      theirs.insert(theirs.end(), (b->*m.of).begin(), (b->*m.of).end());
     }
-    if (m.value(theirs) <= 0) return nullptr;
+    if (mine.empty() || theirs.empty()) return nullptr;
+    for (auto* of : {&mine, &theirs}) std::sort(of->begin(), of->end());
+    const double alone = quantile(theirs, 1 - m.tail);
+    if (alone <= 0) return nullptr;
     Figure figure = median(each);
-    figure.n = std::min((mine.*m.of).size(), (theirs.*m.of).size());
-    figure.value = m.value(mine) / m.value(theirs);
+    figure.value = quantile(mine, 1 - m.tail) / alone;
     figure.lo = std::min(figure.lo, figure.value);
     figure.hi = std::max(figure.hi, figure.value);
-    return enough(figure.n, m, figure);
+    return enough(std::min(mine.size(), theirs.size()), m, figure);
   }
 
   Json row_figures(const Row& row) const {
@@ -287,7 +326,7 @@ class Summary {
     put(out, "daemon_cpu", cpu);
     put(out, "decisions_per_s", decisions);
     put(out, "in_hooks", hooks);
-    if (!faults.empty()) out["faults"] = to_json(mean(faults));
+    if (!faults.empty()) out["faults"] = to_json(of_blocks(mean(faults)));
     if (!counters.empty()) out["counters"] = counters;
     if (added_us_max > 0) out["added_us_max"] = rounded(added_us_max);
     if (exceeded_us_max > 0) out["exceeded_us_max"] = rounded(exceeded_us_max);
@@ -328,34 +367,47 @@ class Summary {
   }
 
   void system_figures(const Row& row, Json& out) const {
-    std::vector<double> stp, antt, makespan, throughput, worst_p95;
+    constexpr const char* kNames[] = {"stp", "antt", "makespan_s", "throughput_over_alone",
+                                      "worst_p95_over_alone"};
+    Repeated found[std::size(kNames)];
     for (const auto& [repetition, block] : blocks_.at(row.name)) {
-      double progress = 0, slowdown = 0, longest = 0, rates = 0, p95 = 0;
-      bool whole = true;
+      std::vector<std::pair<Of, Of>> jobs;  // shared, alone
       for (const Variant& v : row.jobs) {
         const std::string& job = scenario_.jobs[v.job].name;
+        const std::string bare = alone_name(job, row.mps);
         const Samples* shared = samples(row.name, repetition, job);
-        const Samples* alone = samples(alone_name(job, row.mps), repetition, job);
-        whole = whole && shared != nullptr && alone != nullptr;
-        if (!whole) break;
-        progress += mean_us(*alone) / mean_us(*shared);
-        slowdown += mean_us(*shared) / mean_us(*alone);
-        longest = std::max(longest, rate(*alone) / rate(*shared));
-        rates += rate(*shared) / rate(*alone);
-        p95 = std::max(p95, p95_us(*shared) / p95_us(*alone));
+        const Samples* alone = samples(bare, repetition, job);
+        if (shared == nullptr || alone == nullptr) break;
+        jobs.push_back({{block, shared, job}, {blocks_.at(bare).at(repetition), alone, job}});
       }
-      if (!whole) continue;
-      stp.push_back(progress);
-      antt.push_back(slowdown / static_cast<double>(row.jobs.size()));
-      makespan.push_back(longest * scenario_.block_s);
-      throughput.push_back(rates);
-      worst_p95.push_back(p95);
+      if (jobs.size() < row.jobs.size()) continue;
+      for (Repeated& one : found) {
+        one.each.emplace_back();
+        one.n += slices_;
+      }
+      for (size_t round = 0; round <= kRounds; ++round) {
+        const auto values = system_values(jobs, round);
+        for (size_t i = 0; i < values.size(); ++i) found[i].each.back().push_back(values[i]);
+      }
     }
-    put(out, "stp", stp);
-    put(out, "antt", antt);
-    put(out, "makespan_s", makespan);
-    put(out, "throughput_over_alone", throughput);
-    put(out, "worst_p95_over_alone", worst_p95);
+    for (size_t i = 0; i < std::size(kNames); ++i) put(out, kNames[i], found[i]);
+  }
+
+  // STP, ANTT, makespan, throughput, worst p95.
+  std::array<double, 5> system_values(const std::vector<std::pair<Of, Of>>& jobs,
+                                      size_t round) const {
+    std::array<double, 5> out{};
+    for (const auto& [shared, alone] : jobs) {
+      const auto over = [&, &shared = shared, &alone = alone](const Metric& m) {
+        return value(shared, m, round) / value(alone, m, round);
+      };
+      out[0] += 1 / over(kMean);
+      out[1] += over(kMean) / static_cast<double>(jobs.size());
+      out[2] = std::max(out[2], scenario_.block_s / over(kRate));
+      out[3] += over(kRate);
+      out[4] = std::max(out[4], over(kP95));
+    }
+    return out;
   }
 
   void compare(const Row& row, Json& ratios) const {
@@ -365,8 +417,8 @@ class Summary {
       const scenario::Job& job = scenario_.jobs[v.job];
       const bool latency = job.role == scenario::Role::kLatency;
       for (const Metric& m : latency ? std::vector{kMean, kP99, kTbt} : std::vector{kRate, kTbt}) {
-        const std::vector<double> each = paired(row.name, over, job.name, m.value);
-        if (each.empty()) continue;
+        const Repeated each = paired(row.name, over, job.name, m);
+        if (each.each.empty()) continue;
         Json ratio = {{"of", row.name}, {"over", over}, {"job", job.name}, {"metric", m.name}};
         ratio.update(to_json(median(each)));
         ratios.push_back(ratio);
@@ -376,68 +428,23 @@ class Summary {
 
   const scenario::Scenario& scenario_;
   const std::vector<Row>& rows_;
+  const size_t slices_;  // of a block
   std::map<std::string, ByRepetition> blocks_;
+  mutable std::map<std::pair<const Samples*, int>, Drawn> drawn_;
 };
 
 }  // namespace
-
-Json to_json(const Block& block) {
-  Json jobs = Json::object();
-  for (const auto& [name, samples] : block.jobs) {
-    jobs[name] = {{"us", samples.us}, {"span_s", samples.span_s}};
-    if (samples.unserved > 0) jobs[name]["unserved"] = samples.unserved;
-    if (!samples.tbt_us.empty()) jobs[name]["tbt_us"] = samples.tbt_us;
-    if (!samples.ttft_us.empty()) jobs[name]["ttft_us"] = samples.ttft_us;
-    if (!samples.bypassed_us.empty()) jobs[name]["bypassed_us"] = samples.bypassed_us;
-  }
-  Json out = {{"rep", block.repetition}, {"order", block.order}, {"row", block.row}};
-  out["jobs"] = jobs;
-  if (block.daemon_cpu >= 0) out["daemon_cpu"] = rounded(block.daemon_cpu);
-  if (!block.counters.empty()) out["counters"] = block.counters;
-  if (block.counted_s > 0) out["counted_s"] = rounded(block.counted_s);
-  for (const auto& [job, cores] : block.shim_cpu) out["shim_cpu"][job] = rounded(cores);
-  if (block.energy_j >= 0) out["energy_j"] = rounded(block.energy_j);
-  if (block.added_us_max > 0) out["added_us_max"] = rounded(block.added_us_max);
-  if (block.exceeded_us_max > 0) {
-    out["exceeded_us_max"] = rounded(block.exceeded_us_max);
-    out["exceeded_by"] = block.exceeded_by;
-  }
-  if (!block.said.is_null()) out["said"] = block.said;
-  return out;
-}
-
-Block block_from(const Json& json) {
-  Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
-  for (const auto& [name, one] : json.at("jobs").items()) {
-    block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(),
-                        one.at("span_s"),
-                        one.value("unserved", 0U),
-                        one.value("tbt_us", std::vector<uint32_t>()),
-                        one.value("bypassed_us", std::vector<uint32_t>()),
-                        one.value("ttft_us", std::vector<uint32_t>())};
-  }
-  block.daemon_cpu = json.value("daemon_cpu", -1.0);
-  block.counters = json.value("counters", Json::object());
-  block.counted_s = json.value("counted_s", 0.0);
-  block.shim_cpu = json.value("shim_cpu", block.shim_cpu);
-  block.energy_j = json.value("energy_j", -1.0);
-  block.added_us_max = json.value("added_us_max", 0.0);
-  block.exceeded_us_max = json.value("exceeded_us_max", 0.0);
-  block.exceeded_by = json.value("exceeded_by", Json());
-  block.said = json.value("said", Json());
-  return block;
-}
 
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks) {
   return Summary(scenario, rows, blocks).make();
 }
 
-std::vector<double> paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
-                           const std::vector<Block>& blocks, const Paired& wanted) {
+Repeated paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+                const std::vector<Block>& blocks, const Paired& wanted) {
   for (const Metric& m : kMetrics) {
     if (m.name != wanted.metric) continue;
-    return Summary(scenario, rows, blocks).paired(wanted.row, wanted.over, wanted.job, m.value);
+    return Summary(scenario, rows, blocks).paired(wanted.row, wanted.over, wanted.job, m);
   }
   return {};
 }
@@ -462,7 +469,8 @@ Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>
         idle.push_back(std::max(0.0, 1 - kernel_s / iterations * rate(samples)));
       }
       if (idle.empty()) continue;
-      out[job.name]["untraced"] = to_json(share(median(idle)));
+      const size_t slices = slices_in(scenario.block_s);
+      out[job.name]["untraced"] = to_json(share(of_blocks(median(idle), slices)));
       break;
     }
   }

@@ -56,8 +56,8 @@ Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
 struct Paired {
   std::string row, over, job, metric;
 };
-std::vector<double> paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
-                           const std::vector<Block>& blocks, const Paired& wanted);
+Repeated paired(const scenario::Scenario& scenario, const std::vector<Row>& rows,
+                const std::vector<Block>& blocks, const Paired& wanted);
 
 // How much of its time each job alone leaves the GPU idle: 1 - kernel time ÷ wall time. `traced`:
 // in the profiler's run (`profiles`: the jobs' answers by name), of closed loops; `untraced` sets

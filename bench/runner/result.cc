@@ -23,7 +23,9 @@ Json about(const Row& row) {
   Json out = {{"name", row.name}, {"mps", row.mps}};
   if (!row.policy.empty()) out["policy"] = row.policy;
   if (!row.params.empty()) out["params"] = row.params;
+  if (!row.config.empty()) out["config"] = row.config;
   for (const Variant& v : row.jobs) {
+    out["jobs"].push_back(v.job);
     if (v.client_priority) out["client_priority"] = true;
     if (v.percent != 100) out["percent"][std::to_string(v.job)] = v.percent;
     if (v.sms != scenario::SmShare{}) out["sms"][std::to_string(v.job)] = share_text(v.sms);
@@ -55,13 +57,13 @@ std::string dumped(const Json& json) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-void leave_out_intervals(Json& found) {
-  if (!found.is_structured()) return;
-  if (found.is_object()) {
-    found.erase("lo");
-    found.erase("hi");
+void say_few(Json& found) {
+  if (found.is_object() && found.contains("value") &&
+      found.value("n", kForInterval) < kForInterval) {
+    found = {{"few", found["n"]}};
+  } else if (found.is_structured()) {
+    for (Json& inner : found) say_few(inner);
   }
-  for (Json& inner : found) leave_out_intervals(inner);
 }
 
 }  // namespace
@@ -74,7 +76,7 @@ Result Result::create(const std::string& path, const scenario::Scenario& scenari
   Json jobs = Json::array();
   for (const scenario::Job& job : scenario.jobs) jobs.push_back(about(job));
   result.head_ = {{"benchmark", "scenario"},
-                  {"format", 1},
+                  {"format", 2},
                   {"name", scenario.name},
                   {"about", scenario.about},
                   {"mode", simulated ? "simulated" : "real"},
@@ -168,20 +170,7 @@ void Result::save_as(const std::string& path) {
 }
 
 void Result::save() const {
-  if (path_.empty()) return;
-  const fs::path path(path_);
-  if (path.has_parent_path()) fs::create_directories(path.parent_path());
-  const std::string partial = path_ + ".partial";
-  std::ofstream file(partial);
-  std::string text = render(head_);
-  text.resize(text.size() - 2);  // "\n}"
-  file << text << ",\n \"raw\": [";
-  for (size_t i = 0; i < lines_.size(); ++i) file << (i == 0 ? "\n  " : ",\n  ") << lines_[i];
-  file << "\n ]\n}\n";
-  file.close();
-  if (!file || rename(partial.c_str(), path_.c_str()) != 0) {
-    refuse(path_, "cannot be written; check the path given to --json");
-  }
+  if (!path_.empty()) write_result(path_, head_, lines_);
 }
 
 Json outputs(const Json& digests) {
@@ -218,15 +207,34 @@ std::string render(const Json& value, int depth) {
   return (value.is_object() ? "{" : "[") + out + "\n" + close + (value.is_object() ? "}" : "]");
 }
 
-bool too_few(const Json& result) { return result.value("repetitions_done", 0) < kForInterval; }
-
 Json shown(const Json& result) {
   Json made = Json::object();
   for (const auto& [key, part] : result.items()) {
     if (key != "raw") made[key] = part;
   }
-  if (too_few(made)) leave_out_intervals(made);
+  if (made.contains("interval")) return made;  // heddle try's: the least and the most
+  if (made.contains("figures")) say_few(made["figures"]);
+  for (Json& ratio : made["ratios"]) {
+    if (ratio.value("n", kForInterval) < kForInterval) ratio["few"] = ratio["n"];
+  }
   return made;
+}
+
+void write_result(const std::string& path, const Json& head,
+                  const std::vector<std::string>& blocks) {
+  const fs::path folder = fs::path(path).parent_path();
+  if (!folder.empty()) fs::create_directories(folder);
+  const std::string partial = path + ".partial";
+  std::ofstream file(partial);
+  std::string text = render(head);
+  text.resize(text.size() - 2);  // "\n}"
+  file << text << ",\n \"raw\": [";
+  for (size_t i = 0; i < blocks.size(); ++i) file << (i == 0 ? "\n  " : ",\n  ") << blocks[i];
+  file << "\n ]\n}\n";
+  file.close();
+  if (!file || rename(partial.c_str(), path.c_str()) != 0) {
+    refuse(path, "cannot be written; check the path given");
+  }
 }
 
 Json read_json(const std::string& path) {

@@ -52,14 +52,14 @@ Json outputs(const Json& digests);
 // JSON that a person can read and a diff can show: long objects on several lines.
 std::string render(const Json& value, int depth = 0);
 
-constexpr int kForInterval = 5;  // repetitions: fewer bound nothing
-
-bool too_few(const Json& result);
-// A result without its blocks, and without intervals if it has too few repetitions: two gave such
-// as [0, 4.59].
+// A result without its blocks, and {"few": n} in the place of figures of fewer slices than
+// kForInterval: two gave such as [0, 4.59].
 Json shown(const Json& result);
 
 Json read_json(const std::string& path);
+// `blocks`: the raw ones, a line each. Throws as above.
+void write_result(const std::string& path, const Json& head,
+                  const std::vector<std::string>& blocks);
 
 // A file that was cut, or is of another release, lacks what a table is made of.
 template <class Make>

@@ -1,19 +1,15 @@
 #include "bench/runner/statistics.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <random>
 #include <utility>
 
 namespace heddle::bench {
 namespace {
 
-constexpr int kRounds = 1000;  // of the bootstrap
 constexpr double kUsPerMs = 1e3;
-constexpr size_t kFigures = 7;  // of Pooled
 
 // How much too narrow a percentile interval of n values is, were they normal: resamples spread by
 // sqrt((n - 1) / n) less than samples do, and Student's t is wider than the normal distribution
@@ -30,7 +26,8 @@ double too_narrow(size_t n) {
 // no figure is negative.
 void set_interval(Figure& figure, std::vector<double>& draws, size_t n) {
   figure.hi = HUGE_VAL;
-  if (n < 2) return;
+  std::erase_if(draws, [](double draw) { return std::isnan(draw); });
+  if (n < 2 || draws.empty()) return;
   std::sort(draws.begin(), draws.end());
   const auto at = [&](double q) {
     return draws[std::min(draws.size() - 1,
@@ -59,7 +56,7 @@ Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vec
   std::mt19937_64 random(1);
   std::vector<double> copy = values, draws;
   Figure figure{statistic(copy), 0, 0, values.size(), interquartile(values)};
-  for (int round = 0; round < kRounds; ++round) {
+  for (size_t round = 0; round < kRounds; ++round) {
     for (double& value : copy) value = values[random() % values.size()];
     draws.push_back(statistic(copy));
   }
@@ -67,63 +64,111 @@ Figure bootstrap(const std::vector<double>& values, double (*statistic)(std::vec
   return figure;
 }
 
-// The samples of all blocks in one order, each with its block, so that a resample of blocks is a
+using Statistics = std::array<double, kStatistics>;
+
+// The samples of all blocks in one order, each with its slice, so that a resample of slices is a
 // weight for each and no new sort.
 class Pool {
  public:
-  Pool(const std::vector<const Samples*>& blocks, double slo_ms) : parts_(blocks.size()) {
-    for (uint32_t b = 0; b < blocks.size(); ++b) {
-      Part& part = parts_[b];
-      part.unserved = blocks[b]->unserved;
-      for (const uint32_t us : blocks[b]->us) {
-        sorted_.push_back({us, b});
-        const double ms = us / kUsPerMs;
-        part.sum += ms;
-        part.squares += ms * ms;
-        part.count += 1;
-        part.met += ms <= slo_ms ? 1 : 0;
-      }
-    }
+  Pool(const std::vector<const Samples*>& blocks, double slo_ms, const Cut& cut)
+      : slices_(cut.slices),
+        blocks_(blocks.size()),
+        closed_(cut.closed),
+        parts_(blocks.size() * cut.slices) {
+    for (size_t b = 0; b < blocks.size(); ++b) add(*blocks[b], slo_ms, cut.closed, b * slices_);
     std::sort(sorted_.begin(), sorted_.end());
+    for (const Part& part : parts_) whole_ms_ += part.sum;
   }
 
   size_t size() const { return sorted_.size(); }
+  size_t filled() const {
+    return static_cast<size_t>(std::count_if(parts_.begin(), parts_.end(),
+                                             [](const Part& part) { return part.count > 0; }));
+  }
 
-  // mean, p50, p90, p95, p99, cv, slo by blocks' weights; nothing if the resample has no sample.
-  std::optional<std::array<double, kFigures>> evaluate(const std::vector<uint32_t>& weights) const {
-    double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
-    for (size_t b = 0; b < parts_.size(); ++b) {
-      count += weights[b] * parts_[b].count;
-      sum += weights[b] * parts_[b].sum;
-      squares += weights[b] * parts_[b].squares;
-      met += weights[b] * parts_[b].met;
-      unserved += weights[b] * parts_[b].unserved;
+  Statistics all() const { return evaluate(std::vector<uint32_t>(parts_.size(), 1)); }
+
+  Statistics of_block(size_t block) const {
+    std::vector<uint32_t> weights(parts_.size(), 0);
+    std::fill_n(weights.begin() + static_cast<ptrdiff_t>(block * slices_), slices_, 1);
+    return evaluate(weights);
+  }
+
+  // As many blocks as there are, and of each as many slices as it has.
+  Statistics resample(std::mt19937_64& random) const {
+    std::vector<uint32_t> weights(parts_.size(), 0);
+    for (size_t b = 0; b < blocks_; ++b) {
+      const size_t drawn = random() % blocks_;
+      for (size_t s = 0; s < slices_; ++s) ++weights[drawn * slices_ + random() % slices_];
     }
-    if (count == 0) return std::nullopt;
-    const double mean = sum / count;
-    const double variance = std::max(0.0, squares / count - mean * mean);
-    std::array<double, kFigures> out = {
-        mean, 0, 0, 0, 0, mean > 0 ? std::sqrt(variance) / mean : 0, met / (count + unserved)};
-    constexpr double kQuantiles[] = {0.5, 0.9, 0.95, 0.99};
-    double passed = 0;
-    size_t next = 0;
-    for (const auto& [us, block] : sorted_) {
-      passed += weights[block];
-      while (next < std::size(kQuantiles) &&
-             passed > std::min(count - 1, std::floor(kQuantiles[next] * count))) {
-        out[++next] = us / kUsPerMs;
-      }
-      if (next == std::size(kQuantiles)) break;
-    }
-    return out;
+    return evaluate(weights);
   }
 
  private:
   struct Part {
     double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
   };
-  std::vector<Part> parts_;
-  std::vector<std::pair<uint32_t, uint32_t>> sorted_;  // µs, block
+
+  void add(const Samples& block, double slo_ms, bool closed, size_t first) {
+    const auto slices = static_cast<double>(slices_);
+    const double whole = closed ? std::accumulate(block.us.begin(), block.us.end(), 0.0)
+                                : static_cast<double>(block.us.size());
+    double passed = 0;
+    for (const uint32_t us : block.us) {
+      const double at = whole > 0 ? std::min(slices - 1, std::floor(passed / whole * slices)) : 0;
+      passed += closed ? us : 1;
+      const size_t slice = first + static_cast<size_t>(at);
+      sorted_.push_back({us, static_cast<uint32_t>(slice)});
+      Part& part = parts_[slice];
+      const double ms = us / kUsPerMs;
+      part.sum += ms;
+      part.squares += ms * ms;
+      part.count += 1;
+      part.met += ms <= slo_ms ? 1 : 0;
+    }
+    for (size_t s = 0; s < slices_; ++s) parts_[first + s].unserved = block.unserved / slices;
+  }
+
+  Statistics evaluate(const std::vector<uint32_t>& weights) const {
+    Statistics out;
+    out.fill(std::nan(""));
+    double count = 0, sum = 0, squares = 0, met = 0, unserved = 0;
+    for (size_t p = 0; p < parts_.size(); ++p) {
+      count += weights[p] * parts_[p].count;
+      sum += weights[p] * parts_[p].sum;
+      squares += weights[p] * parts_[p].squares;
+      met += weights[p] * parts_[p].met;
+      unserved += weights[p] * parts_[p].unserved;
+    }
+    // Of a closed loop as many as fit into the time of all: whole iterations do not end with
+    // slices.
+    out[kCount] = closed_ && sum > 0 ? count * whole_ms_ / sum : count;
+    if (count + unserved > 0) out[kMet] = met / (count + unserved);
+    if (count == 0) return out;
+    const double mean = sum / count;
+    const double variance = std::max(0.0, squares / count - mean * mean);
+    out[kMeanMs] = mean;
+    out[kCv] = mean > 0 ? std::sqrt(variance) / mean : 0;
+    constexpr std::pair<Statistic, double> kQuantiles[] = {
+        {kP50Ms, 0.5}, {kP90Ms, 0.9}, {kP95Ms, 0.95}, {kP99Ms, 0.99}};
+    double passed = 0;
+    const auto* next = std::begin(kQuantiles);
+    for (const auto& [us, slice] : sorted_) {
+      passed += weights[slice];
+      while (next != std::end(kQuantiles) &&
+             passed > std::min(count - 1, std::floor(next->second * count))) {
+        out[next++->first] = us / kUsPerMs;
+      }
+      if (next == std::end(kQuantiles)) break;
+    }
+    return out;
+  }
+
+  const size_t slices_, blocks_;
+  const bool closed_;
+  double whole_ms_ = 0;
+  std::vector<Part> parts_;                            // by block and slice
+  std::vector<std::pair<uint32_t, uint32_t>> sorted_;  // µs, part
 };
 
 }  // namespace
@@ -152,41 +197,78 @@ Figure figure_from(const Json& json) {
 Figure median(const std::vector<double>& values) { return bootstrap(values, middle); }
 Figure mean(const std::vector<double>& values) { return bootstrap(values, average); }
 
+Figure of_blocks(Figure figure, size_t slices) {
+  if (figure.n < kForInterval) {
+    figure.lo = 0;
+    figure.hi = HUGE_VAL;
+  }
+  figure.n *= slices;
+  return figure;
+}
+
 double quantile(const std::vector<uint32_t>& sorted, double q) {
   const auto at = static_cast<size_t>(q * static_cast<double>(sorted.size()));
   return sorted[std::min(sorted.size() - 1, at)];
 }
 
-Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms) {
-  const Pool all(blocks, slo_ms);
+size_t slices_in(double block_s) {
+  return static_cast<size_t>(std::max(1.0, std::floor(block_s + 1e-6)));
+}
+
+Pooled pool(const std::vector<const Samples*>& blocks, double slo_ms, const Cut& cut) {
+  const Pool pool(blocks, slo_ms, cut);
   Pooled out;
-  out.samples = all.size();
+  out.samples = pool.size();
   if (out.samples == 0) return out;
+  constexpr size_t kFigures = 7;
   Figure* const figures[kFigures] = {&out.mean_ms, &out.p50_ms, &out.p90_ms,        &out.p95_ms,
                                      &out.p99_ms,  &out.cv,     &out.slo_attainment};
-  std::vector<uint32_t> weights(blocks.size(), 1);
-  const auto values = *all.evaluate(weights);
+  const Statistics values = pool.all();
   std::mt19937_64 random(1);
-  std::vector<double> draws[kFigures];
-  for (int round = 0; round < kRounds; ++round) {
-    std::fill(weights.begin(), weights.end(), 0);
-    for (size_t i = 0; i < blocks.size(); ++i) ++weights[random() % blocks.size()];
-    const auto drawn = all.evaluate(weights);
-    for (size_t i = 0; drawn && i < kFigures; ++i) draws[i].push_back((*drawn)[i]);
+  std::vector<double> draws[kFigures], each[kFigures];
+  for (size_t round = 0; round < kRounds; ++round) {
+    const Statistics drawn = pool.resample(random);
+    for (size_t i = 0; i < kFigures; ++i) draws[i].push_back(drawn[i]);
   }
-  std::vector<double> each[kFigures];
   for (size_t b = 0; b < blocks.size(); ++b) {
-    std::fill(weights.begin(), weights.end(), 0);
-    weights[b] = 1;
-    const auto own = all.evaluate(weights);
-    for (size_t i = 0; own && i < kFigures; ++i) each[i].push_back((*own)[i]);
+    const Statistics own = pool.of_block(b);
+    for (size_t i = 0; own[kCount] > 0 && i < kFigures; ++i) each[i].push_back(own[i]);
   }
   for (size_t i = 0; i < kFigures; ++i) {
-    *figures[i] = {values[i], 0, 0, out.samples, interquartile(each[i])};
-    set_interval(*figures[i], draws[i], blocks.size());
+    *figures[i] = {values[i], 0, 0, pool.filled(), interquartile(each[i])};
+    set_interval(*figures[i], draws[i], pool.filled());
   }
   out.slo_attainment = share(out.slo_attainment);
   return out;
+}
+
+Drawn draw(const Samples& block, double slo_ms, const Cut& cut, uint64_t seed) {
+  const Pool pool({&block}, slo_ms, cut);
+  Drawn out{{pool.all()}, pool.filled()};
+  std::mt19937_64 random(seed);
+  for (size_t round = 0; round < kRounds; ++round) out.of.push_back(pool.resample(random));
+  return out;
+}
+
+std::vector<double> Repeated::values() const {
+  std::vector<double> out;
+  for (const std::vector<double>& one : each) out.push_back(one.front());
+  return out;
+}
+
+Figure median(const Repeated& repeated) {
+  const size_t count = repeated.each.size();
+  std::vector<double> copy = repeated.values(), draws;
+  Figure figure{middle(copy), 0, 0, repeated.n, interquartile(copy)};
+  std::mt19937_64 random(1);
+  for (size_t round = 1; round <= kRounds; ++round) {
+    for (double& value : copy) value = repeated.each[random() % count][round];
+    const bool whole =
+        std::none_of(copy.begin(), copy.end(), [](double v) { return std::isnan(v); });
+    draws.push_back(whole ? middle(copy) : std::nan(""));
+  }
+  set_interval(figure, draws, repeated.n);
+  return figure;
 }
 
 }  // namespace heddle::bench

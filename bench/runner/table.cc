@@ -5,19 +5,11 @@
 #include <iostream>
 #include <map>
 
+#include "bench/runner/markdown.h"
 #include "bench/runner/result.h"
 
 namespace heddle::bench {
 namespace {
-
-// Three significant digits, no exponent.
-std::string three(double value) {
-  char text[32];
-  const double size = std::fabs(value);
-  const int digits = size >= 100 || size == 0 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3;
-  snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 const Json* at(const Json& json, std::initializer_list<const char*> keys) {
   const Json* found = &json;
@@ -38,9 +30,9 @@ std::string value(const Json* figure) {
   return figure == nullptr ? "–" : three((*figure).at("value"));
 }
 
-// One sample has none, and fewer than kForInterval repetitions have lost theirs in shown().
+// Fewer blocks than kForInterval have none, of what each has one value of; nor have few slices.
 std::string interval(const Json& figure) {
-  if (!figure.contains("hi") || figure["hi"].is_null()) return "–";
+  if (few(&figure) || !figure.contains("hi") || figure["hi"].is_null()) return "–";
   return "[" + three(figure.at("lo")) + ", " + three(figure["hi"]) + "]";
 }
 
@@ -59,25 +51,17 @@ std::string with_doubt(const Json* figure) {
   return sure ? value(figure) : with_interval(figure);
 }
 
-class Table {
+// The least n of a line's figures: how many slices they are of.
+class Least {
  public:
-  explicit Table(std::vector<std::string> header) : columns_(header.size()) { row(header); }
-
-  void row(const std::vector<std::string>& cells) {
-    for (const std::string& cell : cells) text_ += "| " + cell + " ";
-    text_ += "|\n";
-    if (rows_++ > 0) return;
-    text_ += "| ---";
-    for (size_t i = 1; i < columns_; ++i) text_ += " | ---:";
-    text_ += " |\n";
+  void count(const Json* figure) {
+    if (figure == nullptr || few(figure)) return;
+    n_ = std::min(n_, (*figure).at("n").get<size_t>());
   }
-  const std::string& text() const { return text_; }
-  bool empty() const { return rows_ < 2; }
+  std::string text() const { return n_ == SIZE_MAX ? "–" : std::to_string(n_); }
 
  private:
-  const size_t columns_;
-  size_t rows_ = 0;
-  std::string text_;
+  size_t n_ = SIZE_MAX;
 };
 
 // Columns that some row of the result has a figure for.
@@ -170,13 +154,17 @@ std::string rows_table(const Json& result) {
   const std::vector<Column> all = columns(result);
   std::vector<std::string> header = {""};
   for (const Column& column : all) header.push_back(column.title);
+  header.emplace_back("n");
   Table table(header);
   for (const auto& [name, row] : result.at("figures").items()) {
     std::vector<std::string> cells = {name};
+    Least least;
     for (const Column& column : all) {
       const Json* figure = cell(row, column);
       cells.push_back(is_ratio(column) ? with_interval(figure) : value(figure));
+      least.count(figure);
     }
+    cells.push_back(least.text());
     table.row(cells);
   }
   return table.text();
@@ -199,7 +187,7 @@ std::string ratios_table(const Json& result) {
     if (rows.empty() || rows.back().first != of) rows.push_back({of, {}});
     rows.back().second.push_back(&r);
   }
-  header.emplace_back("repetitions");
+  header.emplace_back("n");
   Table table(header);
   for (const auto& [of, ratios] : rows) {
     std::vector<std::string> cells = {"`" + of + "` ÷ `" +
@@ -290,7 +278,7 @@ void add_figures(const std::string& row, const std::string& path, const Json& fo
 }
 
 std::string figures_table(const Json& result) {
-  Table table({"row", "figure", "value", "95 %", "spread", "samples"});
+  Table table({"row", "figure", "value", "95 %", "spread", "n"});
   for (const auto& [name, row] : result.at("figures").items()) add_figures(name, "", row, table);
   const Json fractions = result.value("idle_fraction", Json::object());
   add_figures("alone", "", {{"idle_fraction", fractions}}, table);
@@ -317,8 +305,8 @@ std::string origin(const Json& result) {
          ", blocks of " + three(result.at("block_s")) + " s, " +
          (settle_s > 0 ? "policies settled for " + three(settle_s) + " s, " : "") +
          result.at("repetitions_done").dump() + " repetitions in " +
-         std::to_string(result.at("sessions").size()) + " sessions" +
-         (too_few(result) ? ", too few for intervals" : "");
+         std::to_string(result.at("sessions").size()) + " sessions";
+  ;
 }
 
 // What the figures do not show, for it never ended: iterations longer than a block, and requests
@@ -378,10 +366,14 @@ bool judged_by_timeslice(const Json& result) {
 std::vector<std::string> brief_line(const Json& result, const std::vector<std::string>& header,
                                     const Column& column) {
   std::vector<std::string> cells = {word(result.at("name")) + ": " + column.title};
-  for (size_t i = 1; i < header.size(); ++i) {
+  Least least;
+  for (size_t i = 1; i + 1 < header.size(); ++i) {
     const Json* row = at(result, {"figures", header[i].c_str()});
-    cells.push_back(with_doubt(row != nullptr ? cell(*row, column) : nullptr));
+    const Json* figure = row != nullptr ? cell(*row, column) : nullptr;
+    cells.push_back(with_doubt(figure));
+    least.count(figure);
   }
+  cells.push_back(least.text());
   return cells;
 }
 
@@ -400,10 +392,9 @@ std::string markdown(const Json& measured, bool all) {
 std::string brief(const std::vector<Json>& measured) {
   std::vector<Json> results;
   for (const Json& result : measured) results.push_back(shown(result));
-  bool over_alone = false, bounded = false;
+  bool over_alone = false;
   std::vector<std::string> header = {""};
   for (const Json& result : results) {
-    bounded |= !too_few(result);
     for (const auto& [name, row] : result.at("figures").items()) {
       const bool alone = name.rfind("alone/", 0) == 0;
       const bool there = std::find(header.begin(), header.end(), name) != header.end();
@@ -412,7 +403,8 @@ std::string brief(const std::vector<Json>& measured) {
     }
   }
   header[0] = std::string(over_alone ? "÷ alone, median" : "Median") + " over repetitions" +
-              (bounded ? " [95 % where wider than ± 10 %]" : "");
+              " [95 % where wider than ± 10 %]; n: seconds";
+  header.emplace_back("n");
   Table table(header);
   for (const Json& result : results) {
     for (const Json& job : result.at("jobs")) {
@@ -441,7 +433,7 @@ std::string brief(const std::vector<Json>& measured) {
       // Of bare jobs both are the same.
       const auto itself = line(" mean ÷ itself alone", {"mean_over_self"});
       bool differs = false;
-      for (size_t i = 1; i < itself.size(); ++i) {
+      for (size_t i = 1; i + 1 < itself.size(); ++i) {
         differs |= itself[i] != "–" && itself[i] != relative[i];
       }
       if (timed && differs) table.row(itself);
@@ -452,7 +444,7 @@ std::string brief(const std::vector<Json>& measured) {
     table.row(brief_line(result, header, {"throughput", "", {"throughput_over_alone"}}));
     table.row(brief_line(result, header, {"worst p95", "", {"worst_p95_over_alone"}}));
   }
-  std::string text = header.size() == 1 ? "No row has a figure yet.\n" : table.text();
+  std::string text = header.size() == 2 ? "No row has a figure yet.\n" : table.text();
   text += results.size() == 1 ? expectations_table(results[0]) : expectations_brief(results);
   for (const Json& result : results) {
     text += (&result == results.data() ? "\n- **" : "- **") + result.at("name").get<std::string>() +

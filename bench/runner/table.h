@@ -1,5 +1,5 @@
 // `heddle-bench table`: Markdown from any set of results, so that no table is typed by hand. Of
-// fewer repetitions than kForInterval (result.h) no table has intervals.
+// fewer slices than kForInterval (statistics.h) no table has a figure.
 #pragma once
 
 #include <string>

@@ -126,7 +126,7 @@ class Measure(unittest.TestCase):
 
     def test_a_series_is_predicted_in_virtual_time(self):
         series = ("ratio", "--device", "virtual", "--only",
-                  "keypointrcnn_ratio_1,keypointrcnn_ratio_10", "--repetitions", "1", "--block-s",
+                  "keypointrcnn_ratio_1,keypointrcnn_ratio_10", "--repetitions", "5", "--block-s",
                   "0.5", "--seed", "1")
         self.call(series=series)
         result = json.loads((self.folder / "ratio/keypointrcnn_ratio_10.json").read_text())
@@ -149,7 +149,7 @@ class Measure(unittest.TestCase):
         def run(name):
             return self.bench(
                 "run", ROOT / f"bench/scenarios/{pairs[name]}.toml", "--pair", name, "--device",
-                "sim", "--json", self.folder / f"{name}.json", "--repetitions", "1", "--block-s",
+                "sim", "--json", self.folder / f"{name}.json", "--repetitions", "5", "--block-s",
                 "0.5", "--seed", "1", "--baselines", "mps", "--policies",
                 "gapfill@mps,unheard_of@mps", "--skip-outputs",
                 *["--skip-alone"] * (name != "bert_graph_resnet50"))
@@ -200,7 +200,7 @@ class Measure(unittest.TestCase):
 
     def test_run_on_the_virtual_device_prints_what_virtual_prints(self):
         scenario = ROOT / "bench/scenarios/synthetic.toml"
-        one = self.bench("run", scenario, "--device", "virtual", "--repetitions", "1", "--block-s",
+        one = self.bench("run", scenario, "--device", "virtual", "--repetitions", "5", "--block-s",
                          "0.3")
         self.assertEqual(one.returncode, 0, one.stderr)
         for part in ("distance from the clairvoyant policy", "every figure is simulated",

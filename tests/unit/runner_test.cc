@@ -67,86 +67,6 @@ TEST(Load, TheCommandLineOverridesTheFile) {
   }
 }
 
-Samples constant(uint32_t us, size_t count) { return {std::vector<uint32_t>(count, us), 1, 0}; }
-
-TEST(Figures, QuantilesAreNearestRank) {
-  std::vector<uint32_t> hundred;
-  for (uint32_t i = 1; i <= 100; ++i) hundred.push_back(i * 1000);
-  EXPECT_EQ(quantile(hundred, 0.5), 51'000);
-  EXPECT_EQ(quantile(hundred, 0.99), 100'000);
-  EXPECT_EQ(quantile({7}, 0.99), 7);
-  const Samples block{hundred, 1, 0};
-  const Pooled p = pool({&block}, 50);
-  EXPECT_EQ(p.samples, 100U);
-  EXPECT_DOUBLE_EQ(p.mean_ms.value, 50.5);
-  EXPECT_DOUBLE_EQ(p.p50_ms.value, 51);
-  EXPECT_DOUBLE_EQ(p.p95_ms.value, 96);
-  EXPECT_DOUBLE_EQ(p.p99_ms.value, 100);
-  EXPECT_NEAR(p.cv.value, 28.8661 / 50.5, 1e-5);
-  EXPECT_DOUBLE_EQ(p.slo_attainment.value, 0.5);
-}
-
-TEST(Figures, UnservedRequestsMissTheirSlo) {
-  Samples block = constant(1000, 6);
-  block.unserved = 2;
-  EXPECT_DOUBLE_EQ(pool({&block}, 2).slo_attainment.value, 0.75);
-}
-
-// Blocks that differ more than their samples do: an interval over samples would be far too narrow.
-TEST(Figures, TheIntervalIsDrawnOverBlocks) {
-  const Samples low = constant(1000, 1000), high = constant(3000, 1000);
-  const Pooled p = pool({&low, &high, &low, &high}, 0);
-  EXPECT_DOUBLE_EQ(p.mean_ms.value, 2);
-  EXPECT_LE(p.mean_ms.lo, 1.5);
-  EXPECT_GE(p.mean_ms.hi, 2.5);
-  const Pooled same = pool({&low, &low}, 0);
-  EXPECT_DOUBLE_EQ(same.mean_ms.lo, same.mean_ms.hi);
-}
-
-TEST(Figures, MedianHasItsIntervalAndCount) {
-  const Figure f = median({1, 2, 3, 4, 100});
-  EXPECT_DOUBLE_EQ(f.value, 3);
-  EXPECT_EQ(f.n, 5U);
-  EXPECT_LE(f.lo, 2);
-  EXPECT_GE(f.hi, 4);
-  EXPECT_DOUBLE_EQ(median({1, 2}).value, 1.5);
-  const Json one = to_json(median({3}));
-  EXPECT_TRUE(one["hi"].is_null()) << "one repetition says nothing of the next";
-  EXPECT_TRUE(std::isinf(figure_from(one).hi));
-}
-
-// Three values say less than their least and greatest: Student's interval of 1, 2, 3 is 2 ± 2.48.
-TEST(Statistics, IntervalsOfFewValuesAreWide) {
-  EXPECT_NEAR(mean({1, 2, 3}).hi, 4.5, 0.3);
-  EXPECT_EQ(mean({1, 2, 3}).lo, 0) << "no figure is negative";
-  std::vector<double> many;
-  for (int i = 0; i < 100; ++i) many.push_back(i % 2);
-  EXPECT_NEAR(mean(many).hi, 0.5 + 1.98 * 0.0503, 0.01);
-}
-
-// The host is twice as slow in the second repetition: ratios within a repetition do not see it.
-std::vector<Block> drifting() {
-  std::vector<Block> out;
-  for (const uint32_t rep : {0U, 1U}) {
-    const uint32_t k = rep + 1;
-    out.push_back({rep, 0, "alone/hp", {{"hp", constant(1000 * k, 100)}}, -1, Json::object()});
-    out.push_back({rep, 1, "alone/be", {{"be", constant(1000 * k, 80 / k)}}, -1, Json::object()});
-    out.push_back({rep,
-                   2,
-                   "timeslice",
-                   {{"hp", constant(2000 * k, 100)}, {"be", constant(2000 * k, 40 / k)}},
-                   -1,
-                   Json::object()});
-    out.push_back({rep,
-                   3,
-                   "fifo",
-                   {{"hp", constant(1500 * k, 100)}, {"be", constant(4000 * k, 20 / k)}},
-                   0.1,
-                   {{"asked", 5}}});
-  }
-  return out;
-}
-
 TEST(Figures, RatiosAreTakenWithinARepetition) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   const auto rows = plan(s).rows;
@@ -261,7 +181,7 @@ TEST(Figures, TokensEnergyShimDecisionsAndFaultsAreAmongThem) {
   const Json out = summarize(s, plan(s).rows, told());
   const Json& alone = out["figures"]["alone/hp"];
   EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["value"], 1);
-  EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["n"], 6);
+  EXPECT_EQ(alone["jobs"]["hp"]["tbt_ms"]["p50"]["n"], 3) << "slices";
   EXPECT_FALSE(out["figures"]["alone/be"]["jobs"]["be"].contains("tbt_ms"));
   EXPECT_EQ(alone["power_w"]["value"], 100);
   EXPECT_EQ(alone["energy_per_iteration_j"]["value"], 1);
@@ -298,17 +218,6 @@ TEST(Figures, CostIsOfIterationsOverTheirPartnersPastHeddle) {
   EXPECT_EQ(to_json(block_from(to_json(blocks[2]))), to_json(blocks[2]));
 }
 
-TEST(Figures, SpreadIsTheInterquartileRangeOfTheRepetitions) {
-  EXPECT_DOUBLE_EQ(median({1, 2, 3, 4, 100}).spread, 2);
-  EXPECT_DOUBLE_EQ(mean({1, 2, 3, 4, 100}).value, 22);
-  std::vector<Samples> blocks;
-  for (const uint32_t ms : {1U, 2U, 3U, 4U, 100U}) blocks.push_back(constant(ms * 1000, ms));
-  std::vector<const Samples*> all;
-  for (const Samples& block : blocks) all.push_back(&block);
-  EXPECT_DOUBLE_EQ(pool(all, 0).p99_ms.spread, 2) << "of the blocks' own, whatever their size";
-  EXPECT_DOUBLE_EQ(pool({&blocks[0]}, 0).p99_ms.spread, 0);
-}
-
 TEST(Figures, IdleFractionSetsTheProfilersKernelTimeAgainstBareBlocks) {
   const auto s = pair("");
   const Json profiles = {{"hp", {{"wall_s", 4}, {"kernel_s", 2}, {"iterations", 1000}}}};
@@ -335,6 +244,7 @@ TEST(Expect, IsJudgedByFiguresRatiosAndIdleTime) {
       "\"gone: hp cv <= 1 (g)\", \"fifo: hp speed <= 1 (h)\", \"timeslice: be per_s / static >= 1 "
       "(i)\",\n"
       "\"fifo: hp cv >= 1 x idle be (j)\"]");
+  s.block_s = 3;
   const auto rows = plan(s).rows;
   auto blocks = drifting();
   for (uint32_t r = 0; r < 2; ++r) {
@@ -368,6 +278,10 @@ TEST(Expect, IsJudgedByFiguresRatiosAndIdleTime) {
     EXPECT_TRUE(by(unknown)["met"].is_null()) << unknown;
     EXPECT_FALSE(by(unknown)["why"].get<std::string>().empty());
   }
+  s.block_s = 1;
+  const Json few = judge(s, rows, blocks, summarize(s, rows, blocks)["figures"], idle);
+  EXPECT_TRUE(few[0]["met"].is_null());
+  EXPECT_EQ(few[0]["why"], "too few slices: 2");
   EXPECT_EQ(by("i")["over"], "split:75/25") << "1.9 times alone is no more than twice";
   EXPECT_EQ(by("i")["met"], true);
 }
@@ -388,7 +302,8 @@ TEST(Result, RenderingChangesNoValue) {
 }
 
 TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
-  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  s.block_s = 3;
   Json result = Json::parse(R"({"name": "pair", "about": "Two.", "mode": "simulated",
     "gpu": "simulated", "seed": 1, "block_s": 1.0, "repetitions_done": 5, "errors": ["x"],
     "sessions": [{"driver": "-", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
@@ -400,17 +315,23 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
   EXPECT_NE(text.find("| fifo | 2.25 | 3.00 | 3.00 | 3.00 | 0.333 | 1.50 [1.50, 1.50] |"),
             std::string::npos);
   EXPECT_NE(text.find("| `fifo` ÷ `timeslice` | 0.750 [0.750, 0.750] | 0.750 [0.750, 0.750] | "
-                      "0.500 [0.500, 0.500] | 2 |"),
+                      "0.500 [0.500, 0.500] | 6 |"),
             std::string::npos)
       << text;
   EXPECT_NE(text.find("every figure is simulated"), std::string::npos);
   EXPECT_NE(text.find("1 errors; see the file. mps:25: not available, no."), std::string::npos);
   EXPECT_EQ(text.find("| fifo | hp jct_ms p99 |"), std::string::npos);
-  EXPECT_NE(markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0, 3.00] | 1.50 | 200 |"),
-            std::string::npos)
+  EXPECT_NE(
+      markdown(result, true).find("| fifo | hp jct_ms p99 | 3.00 | [0.845, 3.00] | 1.50 | 6 |"),
+      std::string::npos)
       << markdown(result, true);
-  result["repetitions_done"] = 4;
-  EXPECT_EQ((markdown(result, true) + brief({result})).find('['), std::string::npos);
+  s.block_s = 2;
+  Json four = result;
+  four.update(summarize(s, plan(s).rows, drifting()));
+  EXPECT_NE(markdown(four).find("| fifo | few | few |"), std::string::npos) << markdown(four);
+  EXPECT_NE(markdown(four).find("| `fifo` ÷ `timeslice` | few | few | few | 4 |"),
+            std::string::npos);
+  EXPECT_NE(brief({four}).find("| pair: hp mean | few | few | – |"), std::string::npos);
   result["figures"]["fifo"]["jobs"]["hp"]["samples"] = 0;
   EXPECT_NE(markdown(result).find("fifo: no iteration of hp ended in a block."), std::string::npos);
   result["mode"] = "real";
@@ -418,7 +339,8 @@ TEST(Table, HasARowForEachThatWasMeasuredAndSaysThatItIsSimulated) {
 }
 
 TEST(Table, BriefHasALineForEachJobOfEachResult) {
-  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  s.block_s = 3;
   Json one = Json::parse(R"({"name": "one", "mode": "real", "gpu": "g", "seed": 1, "block_s": 1.0,
     "repetitions_done": 5, "errors": [],
     "sessions": [{"driver": "1", "date": "2026-01-02T03:04:05Z", "commit": "c", "command": "run"}],
@@ -433,10 +355,11 @@ TEST(Table, BriefHasALineForEachJobOfEachResult) {
   three["name"] = "three";
   three["jobs"][0] = {{"name", "hp"}, {"role", "batch"}};
   const std::string text = brief({one, two, three});
-  for (const char* line : {"| timeslice | fifo |", "| one: hp mean | 2.00 | 1.50 |",
-                           "| one: be rate | 0.500 | 0.250 |", "| two: hp mean | 2.00 | – |",
-                           "| three: throughput | 1.50 | – |", "| three: worst p95 | 2.00 | – |",
-                           "| a >= 1 | 3 of 3 (3 unopposed) | – | x |"}) {
+  for (const char* line :
+       {"| timeslice | fifo | n |", "| one: hp mean | 2.00 | 1.50 | 6 |",
+        "| one: be rate | 0.500 | 0.250 | 6 |", "| two: hp mean | 2.00 | – | 6 |",
+        "| three: throughput | 1.50 | – |", "| three: worst p95 | 2.00 | – |",
+        "| a >= 1 | 3 of 3 (3 unopposed) | – | x |"}) {
     EXPECT_NE(text.find(line), std::string::npos) << line << '\n' << text;
   }
   EXPECT_EQ(text.find("alone/"), std::string::npos);
