@@ -8,6 +8,7 @@
 #include <string>
 
 #include "bench/micro.h"
+#include "bench/runner/kept.h"
 #include "bench/runner/run.h"
 #include "bench/runner/table.h"
 #include "bench/virtual/run.h"
@@ -122,7 +123,12 @@ constexpr const char* kLearnHelp =
 constexpr const char* kAloneHelp =
     "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
 
-constexpr const char* kTableHelp = "Markdown tables from result files of `run`";
+constexpr const char* kTableHelp =
+    "Markdown tables from result files of `run` and `keep`, computed from their raw blocks";
+
+constexpr const char* kKeepHelp =
+    "Writes of a result what `table` needs, each request in 1 to 2 bytes: bench/results/raw has "
+    "such";
 
 constexpr const char* kReportHelp =
     "One HTML page of results and traces: verdict, charts, timeline, policies; or the frontier as "
@@ -321,6 +327,10 @@ int main(int argc, char** argv) {
   table->add_option("files", files, "results")->type_name("FILE")->required();
   table->add_flag("--wide", table_style.wide, "a table of each, with all columns");
   table->add_flag("--all", table_style.all, "also each figure with its interval, spread and n");
+  std::string from, to;
+  CLI::App* keep = app.add_subcommand("keep", kKeepHelp);
+  keep->add_option("result", from)->type_name("IN.json")->required();
+  keep->add_option("kept", to)->type_name("OUT.raw")->required();
   CLI::App* report = app.add_subcommand("report", kReportHelp);
   report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
@@ -349,6 +359,7 @@ int main(int argc, char** argv) {
     if (runner->parsed()) return heddle::bench::run_scenario(run);
     if (learn->parsed()) return heddle::bench::learn(learning);
     if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
+    if (keep->parsed()) return heddle::bench::keep(from, to);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
     if (report->parsed()) return become("report", report->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());

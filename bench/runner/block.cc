@@ -1,7 +1,25 @@
 // Blocks as results have them.
+#include <stdexcept>
+
 #include "bench/runner/figures.h"
+#include "bench/runner/pack.h"
 
 namespace heddle::bench {
+namespace {
+
+// A list of numbers, or what pack() made of one; none where it may be left out.
+std::vector<uint32_t> times(const Json& job, const char* key, bool optional = true) {
+  if (optional && !job.contains(key)) return {};
+  const Json& found = job.at(key);
+  if (!found.is_string()) return found.get<std::vector<uint32_t>>();
+  try {
+    return unpack(found.get_ref<const std::string&>());
+  } catch (const std::runtime_error& error) {
+    throw std::runtime_error(std::string(key) + ": " + error.what());
+  }
+}
+
+}  // namespace
 
 Json to_json(const Block& block) {
   Json jobs = Json::object();
@@ -31,12 +49,15 @@ Json to_json(const Block& block) {
 Block block_from(const Json& json) {
   Block block{json.at("rep"), json.at("order"), json.at("row"), {}, -1, Json::object()};
   for (const auto& [name, one] : json.at("jobs").items()) {
-    block.jobs[name] = {one.at("us").get<std::vector<uint32_t>>(),
-                        one.at("span_s"),
-                        one.value("unserved", 0U),
-                        one.value("tbt_us", std::vector<uint32_t>()),
-                        one.value("bypassed_us", std::vector<uint32_t>()),
-                        one.value("ttft_us", std::vector<uint32_t>())};
+    try {
+      block.jobs[name] = {times(one, "us", false),   one.at("span_s"),
+                          one.value("unserved", 0U), times(one, "tbt_us"),
+                          times(one, "bypassed_us"), times(one, "ttft_us")};
+    } catch (const std::runtime_error& error) {
+      throw std::runtime_error("block of " + block.row + " in repetition " +
+                               std::to_string(block.repetition) + ", job " + name + ", " +
+                               error.what());
+    }
   }
   block.daemon_cpu = json.value("daemon_cpu", -1.0);
   block.counters = json.value("counters", Json::object());

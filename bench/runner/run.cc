@@ -6,7 +6,7 @@
 #include <random>
 #include <set>
 
-#include "bench/runner/expect.h"
+#include "bench/runner/kept.h"
 #include "bench/runner/result.h"
 #include "bench/runner/rows.h"
 #include "bench/runner/setting.h"
@@ -56,10 +56,7 @@ class Run {
   // Figures so far; the file is whole after this.
   void summarize() {
     Json& head = result_.head();
-    const std::vector<Block>& blocks = result_.blocks();
-    head.update(bench::summarize(scenario_, all_rows_, blocks));
-    head["idle_fraction"] = idle_fractions(scenario_, blocks, head["profile"]);
-    head["expect"] = judge(scenario_, all_rows_, blocks, head["figures"], head["idle_fraction"]);
+    head.update(figures_of(scenario_, all_rows_, result_.blocks(), head["profile"]));
     result_.save();
   }
 

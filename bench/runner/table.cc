@@ -5,6 +5,7 @@
 #include <iostream>
 #include <map>
 
+#include "bench/runner/kept.h"
 #include "bench/runner/markdown.h"
 #include "bench/runner/result.h"
 
@@ -462,6 +463,7 @@ int print_tables(const std::vector<std::string>& files, const TableStyle& style)
                                ": no result of heddle-bench run; bench/table.py has those "
                                "of the Python scripts");
     }
+    result = whole({file}, [&] { return figured(std::move(result), file); });
     if (!result.contains("figures")) {
       throw std::runtime_error(file + ": was cut short before its figures; finish it by --resume");
     }

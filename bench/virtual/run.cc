@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "bench/runner/expect.h"
+#include "bench/runner/kept.h"
 #include "bench/runner/result.h"
 #include "bench/runner/setting.h"
 #include "bench/runner/stage.h"
@@ -312,9 +312,7 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   for (const Missing& m : all.missing) head["missing"].push_back({{"row", m.row}, {"why", m.why}});
   head["missing"].push_back({{"row", "energy"}, {"why", "no measured fact gives the power"}});
   head["profile"] = profiles_of(s, all.rows, blocks);
-  head.update(summarize(s, all.rows, result.blocks()));
-  head["idle_fraction"] = idle_fractions(s, result.blocks(), head["profile"]);
-  head["expect"] = judge(s, all.rows, result.blocks(), head["figures"], head["idle_fraction"]);
+  head.update(figures_of(s, all.rows, result.blocks(), head["profile"]));
   head["oracle"] = to_json(run.distances);
   run.left_over = left_over_of(setting, all.rows, blocks);
   for (const LeftOver& l : run.left_over) head["left_over"][l.row] = to_json(l.used);

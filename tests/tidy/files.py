@@ -30,6 +30,8 @@ LONG_FILES = {
 # What is measured stays as far as a table needs it.
 RESULTS = "bench/results"
 RESULT_BYTES_MAX, RESULTS_BYTES_MAX = 50_000, 300_000
+# Raw blocks of results, by heddle-bench keep, from which tables are computed: all of them.
+RAWS, RAWS_BYTES_MAX = "bench/results/raw/", 3 << 20
 
 FORMATTED = (".h", ".cc")  # clang-format sees to their columns
 SOURCES = (".h", ".cc", ".cu", ".inc", ".capnp", ".py", ".sh", ".lua", ".cmake")
@@ -97,6 +99,9 @@ def entries():
 def results():
     sizes = {path: (tree.ROOT / path).stat().st_size for path in tree.files()
              if str(path).startswith(RESULTS)}
+    raws = sum(sizes.pop(path) for path in list(sizes) if str(path).startswith(RAWS))
+    if raws > RAWS_BYTES_MAX:
+        yield f"{RAWS}: {raws} bytes in all, at most {RAWS_BYTES_MAX}; let an old result go"
     for path, size in sizes.items():
         if size > RESULT_BYTES_MAX:
             yield (f"{path}: {size} bytes, at most {RESULT_BYTES_MAX}; bench/table.py --keep makes "
