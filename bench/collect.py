@@ -17,7 +17,6 @@ rate over the job's rate alone on all SMs, measured twice in the same round.
 import argparse
 import csv
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -390,7 +389,6 @@ def parse(arguments):
     add("--rounds", type=int, default=100, help="at most")
     add("--sample-s", type=float, default=SAMPLE_S, help=f"seconds of a sample ({SAMPLE_S})")
     add("--seed", type=int, default=29)
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""))
     add("--sim", action="store_true", help="on the simulated GPU: programs of sleeps")
     options = parser.parse_args(arguments)
     if options.source:

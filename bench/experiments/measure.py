@@ -18,7 +18,6 @@ Exit status: 0 all is measured, 3 some is left for --resume, 1 something broke, 
 
 import argparse
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -219,14 +218,6 @@ def present(series, scenarios, options):
                            stdout=file, check=True)
 
 
-def commit():
-    query = ["git", "-C", str(ROOT), "describe", "--always", "--dirty"]
-    try:
-        return subprocess.run(query, text=True, capture_output=True).stdout.strip() or "unknown"
-    except OSError:
-        return "unknown"
-
-
 def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -259,7 +250,6 @@ def parse():
     found = [path for series in options.series for path in (options.out / series).glob("*.json")]
     if found and not (options.resume or options.plan):
         parser.error(f"--out: {found[0]} is there already; --resume goes on with it")
-    os.environ.setdefault("HEDDLE_COMMIT", commit())
     scenarios = [Scenario(name, series, options) for series in options.series
                  for name in names_of(series)]
     known = [scenario.name for scenario in scenarios]

@@ -4,6 +4,7 @@ and a log on standard output."""
 import argparse
 import os
 import random
+import re
 import shlex
 import subprocess
 import time
@@ -24,7 +25,6 @@ def origin_parser(text, out=None):
     add("--dist", type=Path, default=HERE.parents[1] / "dist", help="install tree of heddle")
     if out:
         add("--out", type=Path, default=HERE.parent / "results" / out)
-    add("--commit", default=os.environ.get("HEDDLE_COMMIT", ""), help="of dist")
     add("--sim", action="store_true", help="on the simulated GPU, to test the logic")
     return found
 
@@ -36,7 +36,7 @@ def add_origin(options, script, arguments):
     options.dist = options.dist.resolve()
     options.command = shlex.join([script, *arguments])
     options.gpu = ["simulated", "-", 0] if options.sim else gpu()
-    options.commit = options.commit or commit()
+    options.commit = commit(options.dist)
     options.date = datetime.now(timezone.utc).isoformat(timespec="seconds")
     if "seed" in options and options.seed is None:
         options.seed = random.SystemRandom().randrange(10**6)
@@ -50,13 +50,16 @@ def gpu():
     return [*lines[0].split(", "), len(lines)]
 
 
-def commit():
-    query = ["git", "-C", str(HERE), "describe", "--always", "--dirty"]
+def commit(dist):
+    """Of which it was built; where that was without git, HEDDLE_COMMIT."""
     try:
-        done = subprocess.run(query, text=True, capture_output=True)
+        said = subprocess.run([dist / "bin/heddle", "--version"], text=True, capture_output=True)
     except OSError:
         return "unknown"
-    return done.stdout.strip() or "unknown"
+    # heddle 0.1.0+git20261129.033045.24ad65a
+    known = re.search(r"\+git\d+\.\d+\.(\S+)", said.stdout)
+    return known[1] if known else os.environ.get("HEDDLE_COMMIT", "unknown")
+
 
 
 def origin(options, benchmark):

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <sstream>
 #include <thread>
 
 #include "daemon/base/nearest.h"
@@ -44,11 +45,20 @@ std::string today() {
 }
 
 std::string commit() {
-  if (const char* named = getenv("HEDDLE_COMMIT"); named != nullptr && *named != 0) return named;
   std::string text = version_text();
   text = text.substr(text.find('+') + 1);  // git, its date, its time, and what it is
+  if (const char* named = getenv("HEDDLE_COMMIT"); text == "unknown" && named != nullptr) {
+    return named;
+  }
   for (int i = 0; i < 2 && text != "unknown"; ++i) text = text.substr(text.find('.') + 1);
   return text;
+}
+
+Json trees() {
+  Json out = Json::object();
+  std::istringstream words(tree_hashes());
+  for (std::string folder, hash; words >> folder >> hash;) out[folder] = hash;
+  return out;
 }
 
 scenario::Scenario load(const ScenarioOptions& options) {
@@ -155,6 +165,7 @@ Json new_session(const RunOptions& options, const std::string& driver, size_t jo
   const Placement placement = place(jobs);
   return {{"date", today()},
           {"commit", commit()},
+          {"trees", trees()},
           {"command", options.command},
           {"driver", driver},
           {"host", {{"cpus", std::thread::hardware_concurrency()}, {"kernel", host.release}}},

@@ -24,8 +24,11 @@ std::vector<Missing> leave_out_unknown(scenario::Scenario& s, const std::string&
 // In ISO 8601, in UTC.
 std::string today();
 
-// Of which this program was built; HEDDLE_COMMIT in the environment says another.
+// Of which this program was built. Where it was built without git, HEDDLE_COMMIT in the
+// environment.
 std::string commit();
+// By folder of the launch path, as tree_hashes() has them; no such there.
+Json trees();
 
 // Lead and tail keep every job busy for the whole of the others' window.
 inline constexpr double kLeadS = 0.3, kTailS = 0.15, kSendS = 0.05;

@@ -305,8 +305,11 @@ VirtualRun run_virtual(const VirtualOptions& options) {
   run.busy_s = pool.busy_s();
   run.distances = distances_of(s, all.rows, result.blocks());
   Json& head = result.head();
-  head["sessions"].push_back(
-      {{"date", today()}, {"commit", commit()}, {"driver", "none"}, {"command", options.command}});
+  head["sessions"].push_back({{"date", today()},
+                              {"commit", commit()},
+                              {"trees", trees()},
+                              {"driver", "none"},
+                              {"command", options.command}});
   head["virtual"] = {
       {"gpus", setting.gpus}, {"copies", setting.copies}, {"host_noise", setting.host_noise}};
   for (const Missing& m : all.missing) head["missing"].push_back({{"row", m.row}, {"why", m.why}});

@@ -8,4 +8,9 @@ namespace heddle {
 // where there was no git. Programs, messages and packages all say this one.
 const char* version_text();
 
+// Git's tree hashes of the launch path's folders at that commit, "shim 1f0c... ipc 77ab... ...";
+// empty where there was no git. A result keeps them: whether a launch takes the same path today is
+// seen.
+const char* tree_hashes();
+
 }  // namespace heddle

@@ -24,7 +24,7 @@ class Promise(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="heddle-promise-test-")
         self.addCleanup(folder.cleanup)
         self.folder = pathlib.Path(folder.name)
-        self.env = os.environ | {"HEDDLE_TEST_MARK": folder.name, "HEDDLE_COMMIT": "test"}
+        self.env = os.environ | {"HEDDLE_TEST_MARK": folder.name}
 
     def call(self, *command):
         done = subprocess.run([str(word) for word in command], env=self.env, text=True, timeout=150,

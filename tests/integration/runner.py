@@ -111,7 +111,7 @@ class Runner(unittest.TestCase):
         self.at = pathlib.Path(self.folder.name)
         self.json = self.at / "result.json"
         # Every process of the run inherits it: none may be left.
-        self.env = os.environ | {"HEDDLE_TEST_MARK": self.folder.name, "HEDDLE_COMMIT": "test"}
+        self.env = os.environ | {"HEDDLE_TEST_MARK": self.folder.name}
 
     def tearDown(self):
         self.assertEqual(alive(f"HEDDLE_TEST_MARK={self.folder.name}"), [])
