@@ -1,5 +1,6 @@
 #include "bench/runner/expect.h"
 
+#include <algorithm>
 #include <optional>
 #include <sstream>
 
@@ -130,6 +131,39 @@ Json judge(const scenario::Scenario& scenario, const std::vector<Row>& rows,
   Json out = Json::array();
   for (const Expectation& e : scenario.expect) out.push_back(one(e));
   return out;
+}
+
+Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,
+                    const Json& profiles) {
+  Json out = Json::object();
+  for (const scenario::Job& job : scenario.jobs) {
+    const Json p = profiles.value(job.name, Json::object());
+    const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
+    const double iterations = p.value("iterations", 0.0);
+    if (wall_s <= 0 || iterations <= 0) continue;
+    // The profiler's run is a closed loop, whatever the arrivals.
+    const bool closed = job.arrivals.kind == scenario::ArrivalKind::kClosed;
+    if (closed) out[job.name]["traced"] = rounded(std::max(0.0, 1 - kernel_s / wall_s));
+    for (const bool mps : {false, true}) {
+      std::vector<double> idle;
+      for (const Block& block : blocks) {
+        if (block.row != alone_name(job.name, mps)) continue;
+        const Samples& samples = block.jobs.at(job.name);
+        if (samples.span_s <= 0) continue;
+        idle.push_back(std::max(0.0, 1 - kernel_s / iterations * rate(samples)));
+      }
+      if (idle.empty()) continue;
+      const size_t slices = slices_in(scenario.block_s);
+      out[job.name]["untraced"] = to_json(share(of_blocks(median(idle), slices)));
+      break;
+    }
+  }
+  return out;
+}
+
+double idle_of(const Json& job) {
+  return job.contains("traced") ? job["traced"].get<double>()
+                                : job["untraced"].at("value").get<double>();
 }
 
 }  // namespace heddle::bench

@@ -7,11 +7,6 @@
 namespace heddle::bench {
 namespace {
 
-// A job that began nothing in a block has no time, but a rate: starving is not hidden.
-double rate(const Samples& samples) {
-  return samples.us.empty() ? 0 : static_cast<double>(samples.us.size()) / samples.span_s;
-}
-
 // What the comparisons are made of. Of a rate no time is told.
 struct Metric {
   const char* name;
@@ -76,6 +71,10 @@ class Summary {
     std::string job;
   };
 
+  static uint64_t seed(const Block& block) {
+    return (uint64_t{block.repetition} << 32) + block.order + 1;
+  }
+
   Cut cut(const std::string& job, std::vector<uint32_t> Samples::*of) const {
     const auto is_it = [&](const scenario::Job& one) { return one.name == job; };
     const auto found = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), is_it);
@@ -89,8 +88,7 @@ class Summary {
     auto [found, fresh] = drawn_.try_emplace({of.samples, tbt ? 1 : ttft ? 2 : 0});
     if (!fresh) return found->second;
     const Samples picked{of.samples->*m.of, of.samples->span_s};
-    const uint64_t seed = (uint64_t{of.block->repetition} << 32) + of.block->order + 1;
-    return found->second = draw(picked, 0, cut(of.job, m.of), seed);
+    return found->second = draw(picked, 0, cut(of.job, m.of), seed(*of.block));
   }
 
   // 0 where there is no such sample; in a draw that may be no number.
@@ -183,6 +181,11 @@ class Summary {
     if (row.name != kTimeslice && job.role == scenario::Role::kLatency) {
       put(out, "mean_over_timeslice", paired(row.name, kTimeslice, job.name, kMean));
     }
+    if (job.role == scenario::Role::kLatency) {
+      for (const auto& [key, times] : {std::pair("in_1.1_p99", 1.1), {"in_1.25_p99", 1.25}}) {
+        put_attained(out, key, row, job, times);
+      }
+    }
     const Row* self = alone_itself(row, job);
     for (const Metric& m : {kMean, kP99}) {
       if (self == nullptr) break;
@@ -195,6 +198,34 @@ class Summary {
       put_promise(out, job, slower(kMean), slower(kP99), all);
     }
     return out;
+  }
+
+  // The share of requests, or of the times between tokens, within so many times alone's p99 of the
+  // same repetition. What was not served was not in time.
+  void put_attained(Json& out, const char* key, const Row& row, const scenario::Job& job,
+                    double times) const {
+    Repeated found;
+    size_t requests = 0, bare = 0;
+    const bool tokens = out.contains("tbt_ms");
+    const Metric& m = tokens ? kTbt : kP99;
+    const std::string alone = alone_name(job.name, row.mps);
+    for (const auto& [repetition, block] : blocks_.at(row.name)) {
+      const Samples* mine = samples(row.name, repetition, job.name, false);
+      const Samples* theirs = samples(alone, repetition, job.name);
+      if (mine == nullptr || theirs == nullptr) continue;
+      const Of over{blocks_.at(alone).at(repetition), theirs, job.name};
+      const Samples picked{mine->*m.of, mine->span_s, tokens ? 0 : mine->unserved};
+      const Drawn drawn =
+          draw(picked, times * value(over, m, 0), cut(job.name, m.of), seed(*block));
+      if (std::isnan(drawn.of.front()[kMet])) continue;
+      auto& each = found.each.emplace_back();
+      for (const auto& one : drawn.of) each.push_back(one[kMet]);
+      found.n += picked.us.empty() ? slices_ : std::min(drawn.n, slices_of(over, m));
+      requests += picked.us.size() + picked.unserved;
+      bare += (theirs->*m.of).size();
+    }
+    if (found.each.empty()) return;
+    out[key] = enough(std::min(requests, bare), m, share(median(found)));
   }
 
   // A repetition in which the job ran nothing broke its promise. `means` and `tails` have a value
@@ -435,6 +466,10 @@ class Summary {
 
 }  // namespace
 
+double rate(const Samples& samples) {
+  return samples.us.empty() ? 0 : static_cast<double>(samples.us.size()) / samples.span_s;
+}
+
 Json summarize(const scenario::Scenario& scenario, const std::vector<Row>& rows,
                const std::vector<Block>& blocks) {
   return Summary(scenario, rows, blocks).make();
@@ -447,39 +482,6 @@ Repeated paired(const scenario::Scenario& scenario, const std::vector<Row>& rows
     return Summary(scenario, rows, blocks).paired(wanted.row, wanted.over, wanted.job, m);
   }
   return {};
-}
-
-Json idle_fractions(const scenario::Scenario& scenario, const std::vector<Block>& blocks,
-                    const Json& profiles) {
-  Json out = Json::object();
-  for (const scenario::Job& job : scenario.jobs) {
-    const Json p = profiles.value(job.name, Json::object());
-    const double kernel_s = p.value("kernel_s", 0.0), wall_s = p.value("wall_s", 0.0);
-    const double iterations = p.value("iterations", 0.0);
-    if (wall_s <= 0 || iterations <= 0) continue;
-    // The profiler's run is a closed loop, whatever the arrivals.
-    const bool closed = job.arrivals.kind == scenario::ArrivalKind::kClosed;
-    if (closed) out[job.name]["traced"] = rounded(std::max(0.0, 1 - kernel_s / wall_s));
-    for (const bool mps : {false, true}) {
-      std::vector<double> idle;
-      for (const Block& block : blocks) {
-        if (block.row != alone_name(job.name, mps)) continue;
-        const Samples& samples = block.jobs.at(job.name);
-        if (samples.span_s <= 0) continue;
-        idle.push_back(std::max(0.0, 1 - kernel_s / iterations * rate(samples)));
-      }
-      if (idle.empty()) continue;
-      const size_t slices = slices_in(scenario.block_s);
-      out[job.name]["untraced"] = to_json(share(of_blocks(median(idle), slices)));
-      break;
-    }
-  }
-  return out;
-}
-
-double idle_of(const Json& job) {
-  return job.contains("traced") ? job["traced"].get<double>()
-                                : job["untraced"].at("value").get<double>();
 }
 
 }  // namespace heddle::bench

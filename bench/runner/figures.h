@@ -32,6 +32,8 @@ struct Block {
   Json said = nullptr;         // its verdicts and trace lines so far, as heddle status has them
 };
 Json to_json(const Block& block);
+// A second. A job that began nothing in a block has no time, but a rate: starving is not hidden.
+double rate(const Samples& samples);
 Block block_from(const Json& json);
 
 // Figures of every row, and each policy's ratios against its rival in the same repetitions:

@@ -101,6 +101,8 @@ std::vector<Column> columns(const Json& result) {
       all.push_back({"mean ÷ time-slicing", name, {"mean_over_timeslice"}});
       all.push_back({"mean ÷ itself alone", name, {"mean_over_self"}});
       all.push_back({"p99 ÷ itself alone", name, {"p99_over_self"}});
+      all.push_back({"in 1.1 p99", name, {"in_1.1_p99"}});
+      all.push_back({"in 1.25 p99", name, {"in_1.25_p99"}});
       all.push_back({"within SLO", name, {"slo_attainment"}});
       all.push_back({"promise kept", name, {"promise_kept"}});
     } else {
@@ -427,8 +429,10 @@ std::string brief(const std::vector<Json>& measured) {
         table.row(line(" mean ÷ time-slicing", {"mean_over_timeslice"}));
       }
       const bool promised = job.contains("slowdown_max") || job.contains("slowdown_p99_max");
-      if (promised || (timed && job.contains("requests"))) {
-        table.row(line(" p99", {"p99_over_alone"}));
+      if (timed) table.row(line(" p99", {"p99_over_alone"}));
+      if (job.at("role") == "latency") {
+        table.row(line(" in 1.1 p99", {"in_1.1_p99"}));
+        table.row(line(" in 1.25 p99", {"in_1.25_p99"}));
       }
       if (promised) table.row(line(" promise kept", {"promise_kept"}));
       // Of bare jobs both are the same.

@@ -82,6 +82,41 @@ TEST(Quantiles, APromiseIsOfTheMeanAndOfTheTail) {
   EXPECT_EQ(kept(1.05, 9), 0);
 }
 
+TEST(Quantiles, AttainmentIsTheShareWithinTimesAlonesP99) {
+  auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = []");
+  s.block_s = 6;
+  std::vector<Block> blocks = tails(100);
+  for (Block& block : blocks) {
+    Samples& hp = block.jobs["hp"];
+    hp.ttft_us.clear();
+    if (block.row != "fifo") continue;
+    std::fill_n(hp.us.begin(), 10, 1200);
+    hp.us[0] = 1100;
+    hp.us[1] = 1250;
+    hp.us[2] = 1251;
+    if (block.repetition == 1) hp.unserved = 100;
+  }
+  const Json fifo = summarize(s, plan(s).rows, blocks)["figures"]["fifo"]["jobs"];
+  const Json& hp = fifo["hp"];
+  EXPECT_EQ(hp["in_1.1_p99"]["value"], 0.6825) << "91 of 100, and 91 of 200";
+  EXPECT_EQ(hp["in_1.25_p99"]["value"], 0.7425) << "99 of 100, and 99 of 200";
+  EXPECT_EQ(hp["in_1.1_p99"]["n"], 12);
+  EXPECT_LT(hp["in_1.1_p99"]["lo"], 0.6);
+  EXPECT_LE(hp["in_1.1_p99"]["hi"], 1);
+  EXPECT_FALSE(fifo["be"].contains("in_1.1_p99")) << "nobody waits for it";
+
+  for (Block& block : blocks) {
+    block.jobs["hp"].tbt_us.assign(100, block.row == "fifo" ? 110 : 100);
+    if (block.row == "fifo") block.jobs["hp"].tbt_us[0] = 111;
+  }
+  const Json tokens = summarize(s, plan(s).rows, blocks)["figures"]["fifo"]["jobs"]["hp"];
+  EXPECT_EQ(tokens["in_1.1_p99"]["value"], 0.99) << "of the times between tokens";
+
+  s.p99_requests = 300;
+  const Json few = summarize(s, plan(s).rows, blocks)["figures"]["fifo"]["jobs"]["hp"];
+  EXPECT_EQ(few["in_1.1_p99"], Json({{"few", 200}}));
+}
+
 TEST(Quantiles, ALatencyJobIsHeldAgainstTimeSlicingToo) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   const Json out = summarize(s, plan(s).rows, tails(100));
