@@ -6,14 +6,18 @@
                                       <!-- table:NAME:end -->; --check only says whether it would
     table.py RESULT.json ...          the cells of any results of `heddle-bench run`, as a table
     table.py --keep RESULT.json ...   rewrites them small; the tables stay as they are
-    ... --report NAME                 the report of these results becomes results/tables/NAME.json
-    ... --together NAME               likewise a row for each result, of jobs of one importance
+    ... --raw NAME                    they become results/raw/NAME/*.raw, whose table is what
+                                      `heddle-bench table` makes of all of them
+    ... --together NAME               a row for each result, of jobs of one importance, becomes
+                                      results/tables/NAME.json
     ... --cells NAME                  their figures become results/NAME.json, a cell a result
 
-Each table is made from the files of results/ that begin with its name.
+Each table is made from the files of results/ that begin with its name. --write adds to a table of
+raws which folders of the launch path have changed since; --check does not look at that line.
 """
 
 import argparse
+import functools
 import json
 import re
 import statistics
@@ -299,8 +303,46 @@ def krisp_energy():
                     rows)
 
 
+STALE = "The launch path has changed since: "
+
+
+def raw_tables(bench):
+    """Of each folder of raws. Without heddle-bench there are none, and what is written stays."""
+    if not Path(bench).exists():
+        return {}
+    found = {}
+    for folder in sorted((RESULTS / "raw").glob("*/")):
+        paths = sorted(folder.glob("*.raw"))
+        said = subprocess.run([bench, "table", *paths], text=True, check=True,
+                              stdout=subprocess.PIPE).stdout.strip()
+        found[folder.name] = "\n".join([said, *stale(paths)])
+    return found
+
+
+def stale(paths):
+    """A line with the folders of the launch path that are others than when these were measured."""
+    changed = {}
+    for path in paths:
+        for session in read(path)["sessions"]:
+            for name, tree in session.get("trees", {}).items():
+                if tree_of(name) not in (tree, None):
+                    changed[f"`{name}`"] = None
+    return [f"\n{STALE}{', '.join(changed)}."] if changed else []
+
+
+@functools.cache
+def tree_of(folder):
+    """Git's hash of it today; None without git."""
+    try:
+        done = subprocess.run(["git", "rev-parse", f"HEAD:{folder}"], text=True,
+                              cwd=RESULTS.parents[1], capture_output=True)
+    except OSError:
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
 def kept(path):
-    """The report of scenarios as they were measured then (--report)."""
+    """The report of scenarios as they were measured then, by `heddle-bench table`."""
     return "\n\n".join(part if isinstance(part, str) else headed(part)
                        for part in read(path)["parts"])
 
@@ -320,14 +362,22 @@ def tables():
 
 def replaced(text, found):
     def fill(match):
-        return f"{match[1]}\n{found.get(match[2], NO_RESULT)}\n{match[3]}"
+        name = match[2]
+        if name not in found and (RESULTS / "raw" / name).is_dir():
+            return match[0]
+        return f"{match[1]}\n{found.get(name, NO_RESULT)}\n{match[3]}"
 
     return re.sub(r"(<!-- table:([\w.-]+):begin -->).*?(<!-- table:\2:end -->)", fill, text,
                   flags=re.DOTALL)
 
 
 def keep_results(options):
-    if not (options.report or options.together or options.cells):
+    if options.raw:
+        for path in options.results:
+            subprocess.run([options.bench, "keep", path,
+                            RESULTS / "raw" / options.raw / f"{path.stem}.raw"], check=True)
+        return
+    if not (options.together or options.cells):
         for path, document in keep.kept(options.results, tables).items():
             report.write(document, path)
         return
@@ -336,12 +386,8 @@ def keep_results(options):
         results.setdefault(path.stem, []).append(json.loads(path.read_text()))
     if options.cells:
         found, name = cells.celled(options.cells, results), options.cells
-    elif options.together:
-        found, name = keep.together(last(results)), f"tables/{options.together}"
     else:
-        text = subprocess.run([options.bench, "table", *options.results], text=True, check=True,
-                              stdout=subprocess.PIPE).stdout
-        found, name = keep.reported(last(results), text), f"tables/{options.report}"
+        found, name = keep.together(last(results)), f"tables/{options.together}"
     report.write(found, RESULTS / f"{name}.json")
 
 
@@ -349,18 +395,22 @@ def last(results):
     return {name: of[-1] for name, of in results.items()}
 
 
-def write(paths, check):
+def write(paths, check, bench):
     """1 if `check` and a file's tables are others."""
-    found, stale = tables(), 0
+    found, others = tables() | raw_tables(bench), 0
     for path in paths:
         old = path.read_text()
         new = replaced(old, found)
-        if check and new != old:
+        if check and without_stale(new) != without_stale(old):
             print(f"{path}: its tables are not those of the results: table.py --write {path}")
-            stale = 1
+            others = 1
         elif not check:
             path.write_text(new)
-    return stale
+    return others
+
+
+def without_stale(text):
+    return re.sub(f"\n\n{STALE}.*", "", text)
 
 
 def main():
@@ -370,12 +420,12 @@ def main():
     parser.add_argument("--write", nargs="+", type=Path, default=[])
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if it would")
     parser.add_argument("--keep", action="store_true", help="what the tables read of the results")
-    for name in ("report", "together", "cells"):
+    for name in ("raw", "together", "cells"):
         parser.add_argument(f"--{name}", metavar="NAME")
     parser.add_argument("--bench", default=RESULTS.parents[1] / "dist/bin/heddle-bench")
     options = parser.parse_args()
     if options.write:
-        return write(options.write, options.check)
+        return write(options.write, options.check, options.bench)
     if options.keep:
         try:
             return keep_results(options)
@@ -384,7 +434,8 @@ def main():
     if options.results:
         print(cells.printed({path.stem: json.loads(path.read_text()) for path in options.results}))
     else:
-        print("\n\n".join(f"## {name}\n\n{table}" for name, table in tables().items()))
+        print("\n\n".join(f"## {name}\n\n{table}" for name, table in
+                           (tables() | raw_tables(options.bench)).items()))
     return 0
 
 

@@ -64,39 +64,17 @@ def pruned(value):
     return float(f"{value:.8g}") if isinstance(value, float) else value
 
 
-def energy(result):
-    """What each block of a row took: no table has it yet, and measuring it again takes a GPU."""
-    found = {}
-    for block in result["raw"]:
-        if "energy_j" in block:
-            found.setdefault(block["row"], []).append(round(block["energy_j"], 1))
-    return {"block_s": result["block_s"], **found} if found else {}
-
-
-def whence_of(results):
-    """Where each result is from, in a list a key."""
+def measured(results):
+    """Where each result is from, in a list a key. Simulated ones are no measurement."""
     last = [result["sessions"][-1] for result in results.values()]
     whence = {"mode": [result["mode"] for result in results.values()],
               "gpu": [result["gpu"] for result in results.values()],
               "date": [session["date"][:10] for session in last],
               "commit": [session["commit"] for session in last]}
-    return {key: list(dict.fromkeys(of)) for key, of in whence.items()}
-
-
-def measured(results):
-    """Where results are from. Simulated ones are no measurement."""
-    whence = whence_of(results)
+    whence = {key: list(dict.fromkeys(of)) for key, of in whence.items()}
     if whence["mode"] != ["real"]:
         raise ValueError("simulated results are kept in no table")
     return whence
-
-
-def reported(results, text):
-    """What is kept of `heddle-bench run`'s results, by name, and of the report that tells of them:
-    its tables as cells."""
-    joules = {name: found for name, result in results.items() if (found := energy(result))}
-    return {**whence_of(results), "parts": list(map(md.cells, text.strip().split("\n\n"))),
-            **({"energy_j": joules} if joules else {})}
 
 
 # Of a row what a cell shows, over one of the jobs alone.

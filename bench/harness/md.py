@@ -42,14 +42,6 @@ def markdown(header, rows):
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
 
 
-def cells(text):
-    """A table of Markdown as rows of cells, the header first; other text as it is."""
-    if not text.startswith("| "):
-        return text
-    rows = [line.removeprefix("| ").removesuffix(" |").split(" | ") for line in text.splitlines()]
-    return [rows[0], *rows[2:]]
-
-
 def three(value):
     """Three significant digits, without an exponent; a dash for nothing."""
     if value is None:

@@ -2,8 +2,10 @@
 
 import json
 import sys
+import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 sys.path.insert(0, str(BENCH))
@@ -27,19 +29,29 @@ class Harness(unittest.TestCase):
         self.assertEqual(json.loads(text), result)
         self.assertGreater(text.count("\n"), 4)
 
-    def test_a_report_is_kept_as_cells_with_where_it_was_measured(self):
-        text = "| a | b |\n| --- | ---: |\n| x | 1 |\n\n- **x**: a GPU\n"
-        block = {"row": "mps", "energy_j": 3.14159}
-        result = {"mode": "real", "gpu": "G", "block_s": 2, "raw": [block, {"row": "mps"}],
-                  "sessions": [{"date": "d", "commit": "c"}]}
-        found = keep.reported({"one": result, "two": result | {"raw": []}}, text)
-        self.assertEqual(found["parts"], [[["a", "b"], ["x", "1"]], "- **x**: a GPU"])
-        self.assertEqual(md.headed(found["parts"][0]) + "\n\n- **x**: a GPU\n", text)
-        self.assertEqual((found["commit"], found["energy_j"]),
-                         (["c"], {"one": {"block_s": 2, "mps": [3.1]}}))
+    def test_a_table_of_raws_is_heddle_benchs_and_says_what_has_changed_since(self):
+        with tempfile.TemporaryDirectory() as folder:
+            results = Path(folder)
+            (results / "raw/x").mkdir(parents=True)
+            for name, tree in (("a", "1"), ("b", "2")):
+                (results / f"raw/x/{name}.raw").write_text(json.dumps(
+                    {"sessions": [{"trees": {"shim": tree, "ipc": "3"}}, {}]}))
+            bench = results / "bench"
+            bench.write_text("#!/bin/sh\nshift; for i; do basename $i; done\n")
+            bench.chmod(0o755)
+            text = "<!-- table:x:begin -->\nold\n<!-- table:x:end -->\n"
+            with (mock.patch.object(table, "RESULTS", results),
+                  mock.patch.object(table, "tree_of", {"shim": "2", "ipc": "3"}.get)):
+                found = table.raw_tables(bench)
+                new = table.replaced(text, found)
+                self.assertEqual(table.replaced(text, {}), text, "without heddle-bench it stays")
+            line = "\n\nThe launch path has changed since: `shim`."
+            self.assertEqual(found, {"x": "a.raw\nb.raw" + line})
+            self.assertEqual(table.without_stale(new), new.replace(line, ""))
 
     def test_results_hold_what_tables_read_and_no_more(self):
         paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
+                 and path.suffix != ".raw"
                  and str(path.relative_to(md.RESULTS)) not in OF_TESTS | OF_SENTENCES | OF_BOTH]
         for path, document in keep.kept(paths, table.tables).items():
             with self.subTest(path.name):
