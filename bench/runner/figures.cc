@@ -71,10 +71,6 @@ class Summary {
     std::string job;
   };
 
-  static uint64_t seed(const Block& block) {
-    return (uint64_t{block.repetition} << 32) + block.order + 1;
-  }
-
   Cut cut(const std::string& job, std::vector<uint32_t> Samples::*of) const {
     const auto is_it = [&](const scenario::Job& one) { return one.name == job; };
     const auto found = std::find_if(scenario_.jobs.begin(), scenario_.jobs.end(), is_it);
@@ -82,13 +78,14 @@ class Summary {
                          found->arrivals.kind == scenario::ArrivalKind::kClosed};
   }
 
-  // All jobs of a block are drawn by the same seed: what met in a slice stays together.
+  // All of a repetition is drawn by one seed: jobs that met in a slice stay together, and so do
+  // slices of the same requests, which come alike in every row.
   const Drawn& drawn(const Of& of, const Metric& m) const {
     const bool tbt = m.of == &Samples::tbt_us, ttft = m.of == &Samples::ttft_us;
     auto [found, fresh] = drawn_.try_emplace({of.samples, tbt ? 1 : ttft ? 2 : 0});
     if (!fresh) return found->second;
     const Samples picked{of.samples->*m.of, of.samples->span_s};
-    return found->second = draw(picked, 0, cut(of.job, m.of), seed(*of.block));
+    return found->second = draw(picked, 0, cut(of.job, m.of), of.block->repetition);
   }
 
   // 0 where there is no such sample; in a draw that may be no number.
@@ -215,8 +212,7 @@ class Summary {
       if (mine == nullptr || theirs == nullptr) continue;
       const Of over{blocks_.at(alone).at(repetition), theirs, job.name};
       const Samples picked{mine->*m.of, mine->span_s, tokens ? 0 : mine->unserved};
-      const Drawn drawn =
-          draw(picked, times * value(over, m, 0), cut(job.name, m.of), seed(*block));
+      const Drawn drawn = draw(picked, times * value(over, m, 0), cut(job.name, m.of), repetition);
       if (std::isnan(drawn.of.front()[kMet])) continue;
       auto& each = found.each.emplace_back();
       for (const auto& one : drawn.of) each.push_back(one[kMet]);
