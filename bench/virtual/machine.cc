@@ -104,7 +104,8 @@ class Machine {
     costs.mark_all = oracle_;
     machine_ = std::make_unique<sim::VirtualMachine>(core, gpu_, costs, !row.policy.empty());
     set_policy(core);
-    from_ = kLead + (row.policy.empty() ? 0 : to_ns(setting.scenario.settle_s));
+    settled_ = row.policy.empty() ? 0 : to_ns(setting.scenario.settle_s);
+    from_ = kLead + settled_;
     to_ = from_ + to_ns(setting.scenario.block_s);
     const uint32_t copies = row.alone ? 1 : setting.copies;
     for (uint32_t copy = gpu; copy < copies; copy += setting.gpus) {
@@ -187,7 +188,7 @@ class Machine {
     const scenario::Job& job = setting_.scenario.jobs[variant.job];
     const uint64_t index = uint64_t{copy} << 32 | variant.job;
     Arrivals arrivals(job.arrivals, setting_.recorded[variant.job],
-                      seed_of({setting_.seed, repetition_, index, 1}));
+                      seed_of({setting_.seed, repetition_, index, 1}), settled_);
     const uint64_t seed = seed_of({setting_.seed, repetition_, index, 2});
     const HostSpeed host(setting_.host_noise, seed_of({setting_.seed, repetition_, index, 3}));
     const TraceScript* script = setting_.scripts[variant.job].get();
@@ -222,7 +223,7 @@ class Machine {
   const bool oracle_;
   bool gates_ = false;
   sim::GpuConfig gpu_;
-  TimeNs from_ = 0, to_ = 0;
+  TimeNs settled_ = 0, from_ = 0, to_ = 0;
   // The machine's scheduler may ask its policy until it ends, and is gone first.
   std::unique_ptr<policy::LuaPolicy> lua_;
   std::unique_ptr<Oracle> clairvoyant_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace heddle::bench {
 namespace {
@@ -133,13 +134,21 @@ class Traced final : public JobProgram {
 
 }  // namespace
 
-Arrivals::Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed)
+Arrivals::Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed,
+                   TimeNs settled)
     : kind_(arrivals.kind),
       per_s_(arrivals.per_s),
       burst_(arrivals.burst),
       recorded_(std::move(recorded)),
-      random_(seed) {
-  if (kind_ == scenario::ArrivalKind::kRecorded) next_ = to_ns(recorded_[0] * 1e6);
+      seed_(seed),
+      settled_(settled) {
+  begin();
+}
+
+void Arrivals::begin() {
+  random_.seed(seed_);
+  count_ = 0;
+  next_ = kind_ == scenario::ArrivalKind::kRecorded ? to_ns(recorded_[0] * 1e6) : 0;
 }
 
 void Arrivals::advance() {
@@ -158,6 +167,9 @@ void Arrivals::advance() {
   } else {
     next_ = to_ns(static_cast<double>(count_ / burst_) / per_s_ * 1e6);
   }
+  if (settled_ == 0 || next_ < settled_) return;
+  base_ = std::exchange(settled_, 0);
+  begin();
 }
 
 TimeNs HostSpeed::at(TimeNs now, TimeNs ns) {

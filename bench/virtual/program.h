@@ -19,20 +19,26 @@ using sim::TraceScript;
 // When requests come, in virtual time.
 class Arrivals {
  public:
-  // `recorded`: seconds, ascending, repeated; of ArrivalKind::kRecorded.
-  Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed);
+  // `recorded`: seconds, ascending, repeated; of ArrivalKind::kRecorded. After `settled` they come
+  // again from the first, so that a block has the requests that one without settling has.
+  Arrivals(const scenario::Arrivals& arrivals, std::vector<double> recorded, uint64_t seed,
+           sim::TimeNs settled = 0);
 
   bool closed() const { return kind_ == scenario::ArrivalKind::kClosed; }
-  sim::TimeNs next() const { return next_; }
+  sim::TimeNs next() const { return base_ + next_; }
   void advance();
 
  private:
+  void begin();
+
   const scenario::ArrivalKind kind_;
   const double per_s_;
   const uint32_t burst_;
   const std::vector<double> recorded_;
+  const uint64_t seed_;
+  sim::TimeNs settled_;
   std::mt19937_64 random_;
-  sim::TimeNs next_ = 0;
+  sim::TimeNs next_ = 0, base_ = 0;
   size_t count_ = 0;
 };
 

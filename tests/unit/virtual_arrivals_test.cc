@@ -24,5 +24,23 @@ TEST(Arrivals, GapsOfAnOnOffProcessHaveACoefficientOfVariationOfTwo) {
   EXPECT_NEAR(std::sqrt(squares / kGaps - mean * mean) / mean, 2, 0.03);
 }
 
+TEST(Arrivals, AfterSettlingTheyComeAsWithoutIt) {
+  constexpr sim::TimeNs kSettled = 2'000'000'000;
+  for (const char* kind : {"poisson 100", "onoff 100", "open 30", "burst 4 10"}) {
+    Arrivals plain(*scenario::parse_arrivals(kind), {}, 7);
+    Arrivals settled(*scenario::parse_arrivals(kind), {}, 7, kSettled);
+    sim::TimeNs before = -1;
+    for (; settled.next() < kSettled; settled.advance()) {
+      EXPECT_GE(settled.next(), before) << kind;
+      before = settled.next();
+    }
+    for (int i = 0; i < 500; ++i) {
+      ASSERT_EQ(settled.next(), kSettled + plain.next()) << kind << ", arrival " << i;
+      plain.advance();
+      settled.advance();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace heddle::bench
