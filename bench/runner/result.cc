@@ -62,7 +62,9 @@ void say_few(Json& found) {
       found.value("n", kForInterval) < kForInterval) {
     found = {{"few", found["n"]}};
   } else if (found.is_structured()) {
-    for (Json& inner : found) say_few(inner);
+    for (const auto& [key, inner] : found.items()) {
+      if (key != "unserved") say_few(inner);  // a count, which says what others do not show
+    }
   }
 }
 

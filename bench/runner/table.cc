@@ -406,7 +406,7 @@ std::string brief(const std::vector<Json>& measured) {
     }
   }
   header[0] = std::string(over_alone ? "÷ alone, median" : "Median") + " over repetitions" +
-              " [95 % where wider than ± 10 %]; n: seconds";
+              " [95 % where wider than ± 10 %]; n: slices of 1 s";
   header.emplace_back("n");
   Table table(header);
   for (const Json& result : results) {
@@ -430,6 +430,8 @@ std::string brief(const std::vector<Json>& measured) {
       }
       const bool promised = job.contains("slowdown_max") || job.contains("slowdown_p99_max");
       if (timed) table.row(line(" p99", {"p99_over_alone"}));
+      const auto tokens = line(" TBT p99", {"tbt_p99_over_alone"});
+      if (tokens.back() != "–") table.row(tokens);
       if (job.at("role") == "latency") {
         table.row(line(" in 1.1 p99", {"in_1.1_p99"}));
         table.row(line(" in 1.25 p99", {"in_1.25_p99"}));
