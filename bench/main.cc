@@ -151,9 +151,9 @@ constexpr const char* kCollectHelp =
 
 constexpr const char* kAgreeHelp =
     R"(Whether two results of one scenario say the same: every ratio over alone, and of each policy over
-its rival, of A.json and of B.json, with their 95 % intervals. Those whose intervals do not meet are
-apart, and named; of equally wide intervals of the same truth one pair in 180 is. Exit status: 0 none
-is apart, 1 some are.)";
+its rival, of A.json and of B.json (or kept raws), with their 95 % intervals. Those whose intervals do
+not meet are apart, and named; of equally wide intervals of the same truth one pair in 180 is. Exit
+status: 0 none is apart, 1 some are.)";
 
 constexpr const char* kLaunchesHelp =
     "Launches an empty kernel COUNT times through the libcuda.so.1 that the loader finds and "

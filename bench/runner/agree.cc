@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iostream>
 
+#include "bench/runner/kept.h"
 #include "bench/runner/result.h"
 
 namespace heddle::bench {
@@ -94,8 +95,10 @@ std::vector<Agreement> agreements(const Json& first, const Json& second, const N
 }
 
 int print_agreements(const std::string& first, const std::string& second) {
-  const Json a = read_json(first), b = read_json(second);
+  Json a = read_json(first), b = read_json(second);
   const std::vector<Agreement> all = whole({first, second}, [&] {
+    a = figured(std::move(a), first);
+    b = figured(std::move(b), second);
     return agreements(a, b, {first, second});
   });
   std::cout << "**" << a.at("name").get<std::string>() << "**, "
