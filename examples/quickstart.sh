@@ -1,8 +1,8 @@
 #!/bin/bash
 # Two programs share a GPU: a latency-critical one and a best-effort one. Alone, shared without
-# heddle, under policies/priority.lua, under policies/gapfill.lua; the policy is switched while both
-# run, by saving a file. Without an NVIDIA GPU it runs on the simulated one, and so it does today
-# with one: real programs on a real GPU: heddle-bench run.
+# heddle, under the policies priority, gapfill and auto; the policy is switched while both run, by
+# saving a file. Without an NVIDIA GPU it runs on the simulated one, and so it does today with one:
+# real programs on a real GPU: heddle-bench run.
 #
 #   examples/quickstart.sh [--seed N] [--seconds S] [--five-seeds]
 #

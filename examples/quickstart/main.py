@@ -11,11 +11,11 @@ import report
 import stage
 
 MODES = (("mps", "MPS-like"), ("timeslice", "time-sliced"))
-POLICIES = ("priority", "gapfill")
+POLICIES = ("priority", "gapfill", "auto")
 LONG_KERNEL_MS = 30
 SETTLE_S = 0.4  # after a policy came into force, or both programs began: not counted
 NAMES = {"alone": "alone", "default": "shared, no heddle", "priority": "heddle, priority.lua",
-         "gapfill": "heddle, gapfill.lua"}
+         "gapfill": "heddle, gapfill.lua", "auto": "heddle, auto.lua"}
 
 HURT_MIN = 2.0           # default sharing: at least so much worse than alone
 SLOWDOWN_MAX = 1.15      # gapfill: at most so much worse than alone
@@ -78,7 +78,7 @@ class Session:
         return [figures(results, kernels, *window) for window in windows], kernels
 
     def measure(self):
-        """alone, default, priority, gapfill; and the idle fraction of the latency program."""
+        """alone, default, each policy; and the idle fraction of the latency program."""
         (hp,), kernels = self.run("latency-alone", ["latency"])
         (batch,), _ = self.run("batch-alone", ["batch"])
         both = ["latency", "batch"]
