@@ -1,5 +1,6 @@
 // What the repository keeps of a result: times packed, and tables made of those again.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <fstream>
@@ -13,6 +14,11 @@
 
 namespace heddle::bench {
 namespace {
+
+// Each test is a process of its own, and several run at once.
+std::string own(const std::string& name) {
+  return testing::TempDir() + std::to_string(getpid()) + name;
+}
 
 using Times = std::vector<uint32_t>;
 
@@ -96,14 +102,14 @@ expect = ["fifo@mps: hp p99_over_alone <= 1.1 (us)"])toml");
                               {"command", "run"},
                               {"host", {{"cpus", 2}}}});
   head["profile"] = {{"hp", {{"wall_s", 4}, {"kernel_s", 2}, {"iterations", 1000}}}};
-  result.save_as(testing::TempDir() + "measured.json");
+  result.save_as(own("measured.json"));
   return read_json(result.path());
 }
 
 TEST(Kept, MakesTheTablesOfTheResult) {
   const Json result = mixed();
-  const std::string from = testing::TempDir() + "measured.json";
-  const std::string to = testing::TempDir() + "measured.raw";
+  const std::string from = own("measured.json");
+  const std::string to = own("measured.raw");
   ASSERT_EQ(keep(from, to), 0);
   const Json whole = figured(result, from), small = figured(read_json(to), to);
   EXPECT_EQ(small["figures"], whole["figures"]);
@@ -133,7 +139,7 @@ TEST(Kept, ABadFileIsNamedWithThePlaceInIt) {
               0U)
         << said;
   }
-  EXPECT_THROW(keep(testing::TempDir() + "nothing.json", "y.raw"), std::runtime_error);
+  EXPECT_THROW(keep(own("nothing.json"), "y.raw"), std::runtime_error);
 }
 
 TEST(Kept, ResultsOfEarlierReleasesHaveTheFiguresThatTheyCameWith) {
