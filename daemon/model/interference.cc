@@ -14,6 +14,9 @@ constexpr double kElsewhere = 0.4;
 // Of two kernels that take turns, the part of the shorter one that the longer one's last wave has
 // no slots for, at the least. Fitted to the same pairs.
 constexpr double kInTurn = 0.5;
+// How suddenly kernels of models lose their data once an L2 is full. Copies, which go through it in
+// order, lose all at once ([limit] l2_capacity). Fitted to the same pairs.
+constexpr double kLostSharpness = 12;
 // A neighbour that leaves a kernel some slots, and stays for so many of its launches, slows it by
 // nobody knows how much: of pairs that the constants were fitted to, the worst by far.
 constexpr double kLongStay = 4;
@@ -93,9 +96,9 @@ double capacity_time(double filled, double reuse, double miss_cost, double sharp
 // The part of a kernel's data that is gone from the L2 when it wants it, where `filled` is all that
 // its users go through over what it holds.
 double missing(double filled, const DeviceModel& device) {
-  const DeviceModel::Limit& l2 = device.limits[index_of(Channel::kL2Capacity)];
+  const double capacity = device.limits[index_of(Channel::kL2Capacity)].capacity;
   if (filled <= 0) return 0;
-  return 1 - 1 / (1 + std::pow(filled / l2.capacity, l2.sharpness));
+  return 1 - 1 / (1 + std::pow(filled / capacity, kLostSharpness));
 }
 
 // What goes through the L2 from one use of a kernel's data to the next, over the L2's size: its
@@ -240,6 +243,10 @@ struct Waves {
         gap_us(std::min(device.launch_gap_us, m.duration_us / 2)) {
     block_us = (us - gap_us) / std::max(1.0, std::ceil(count));
   }
+  // Of a launch that has this part of the slots.
+  double us_in(double slots) const {
+    return std::max(std::ceil(count), count / slots) * block_us + gap_us;
+  }
 };
 
 struct Slots {
@@ -257,43 +264,66 @@ double us_after(const Mix& other, const Mix& kernel, const DeviceModel& device) 
                                       Channel::kDram, {}, device);
 }
 
+// The part of the kernel's slots that the other's launch takes.
+double taken_by(const Mix& other, const Mix& kernel, const Company& c, const DeviceModel& device) {
+  const double on = static_cast<double>(other.shape.blocks) / sms_of(other, device).get();
+  return overlap(kernel, other, device) * std::min(1.0, on) *
+         (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
+}
+
+// The part of a launch of one wave in which a block of it runs, a half at the least.
+double even(const Mix& m, const Waves& waves, const DeviceModel& device) {
+  const double on = std::min(m.shape.blocks, sms_of(m, device).get());
+  const double active_us = static_cast<double>(m.use.active) * m.duration_us * device.sm_total / on;
+  return m.use.active >= 0 && active_us < waves.block_us ? std::max(0.5, active_us / waves.block_us)
+                                                         : 1;
+}
+
+// Launches that end in the slots that a launch of one wave leaves them. That one may end unevenly:
+// on a third of its SMs each early, between, and late.
+double ended_beside(const Waves& kernel, double left, double its_us, double even) {
+  double ended = 0;
+  for (int third = 0; third < 3; ++third) {
+    const double part = third == 0 ? 2 * even - 1 : 1 - even;
+    ended += part * its_us / kernel.us_in(left + (1 - left) * third / 3);
+  }
+  return std::floor(ended);
+}
+
 // A launch without all of its slots keeps later launches out. So two kernels whose blocks do not
 // all fit take turns, and have one period: in it the slots are filled by both, each after the other
 // has gone through the L2. A kernel of one wave is resident as a whole. If it leaves no slot, the
-// victim waits for its end; else the victim may run in what is left, in more waves, if that is
-// faster.
+// victim waits for its end; else the victim may run in what is left, in more waves, or end
+// launches there before the one that has its turn.
 Slots slots_beside(const Mix& victim, const Mix& other, const DeviceModel& device) {
   Slots out;
   if (victim.shape.threads == 0 || other.shape.threads == 0) return out;
-  const SmCount its_sms = sms_of(other, device);
-  const Company c = company(victim.shape, other.shape, its_sms, device);
-  // Of the victim's slots, while the other is resident.
-  const double overlapping = overlap(victim, other, device);
-  const double taken = overlapping *
-                       std::min(1.0, static_cast<double>(other.shape.blocks) / its_sms.get()) *
-                       (1 - static_cast<double>(c.beside) / std::max(1U, c.alone));
-  const double left = 1 - taken;
-  SlotLimit limit;
+  const Company c = company(victim.shape, other.shape, sms_of(other, device), device);
+  const Company its_c = company(other.shape, victim.shape, sms_of(victim, device), device);
+  const double taken = taken_by(other, victim, c, device), left = 1 - taken;
   const double own_us = us_after(other, victim, device), its_us = us_after(victim, other, device);
-  const Waves own(victim, own_us, c.alone, device);
-  const Waves its(other, its_us, blocks_alone(other.shape, device, limit), device);
+  const Waves own(victim, own_us, c.alone, device), its(other, its_us, its_c.alone, device);
   if (taken <= 0 || own.count <= left + kRounding) return out;
   out.beside = 0;
   if (left <= 0) out.waits_for_us = its_us;
   const double filled_us = own.count * own.block_us + its.count * its.block_us;
   const auto [shorter_us, longer_us] = std::minmax(own_us, its_us);
-  const bool whole = its.count <= 1;
-  const double in_turn = whole && left <= 0 ? 1 : kInTurn;
-  double period_us = std::max(filled_us, longer_us + in_turn * shorter_us);
-  if (whole && left > 0) {
-    const double waves = std::max(std::ceil(own.count), own.count / left);
-    const double beside_us = waves * own.block_us + own.gap_us;
-    if (beside_us <= period_us) out.beside = left;
-    out.known = overlapping < 1 || other.duration_us < kLongStay * victim.duration_us;
-    period_us = std::min(period_us, beside_us);
+  double period_us = std::max(filled_us, longer_us + kInTurn * shorter_us);
+  if (its.count <= 1 && left <= 0) {  // blocks of one run in the gap of the other's stream
+    period_us = std::max(filled_us, own_us + its_us - own.gap_us - its.gap_us);
+  } else if (its.count <= 1) {
+    const Waves again(victim, victim.duration_us, c.alone, device);  // nobody emptied the L2
+    if (again.us_in(left) <= period_us) out.beside = left;
+    const double launches = 1 + ended_beside(again, left, its_us, even(other, its, device));
+    period_us = std::min({period_us, own.us_in(left), (own_us + its_us) / launches});
+    out.known =
+        overlap(victim, other, device) < 1 || other.duration_us < kLongStay * victim.duration_us;
   }
-  const double alone_us = std::max(victim.duration_us, 1.0);
-  out.stretch = std::max(1.0, period_us / alone_us);
+  // Who is resident as a whole has launches of the other beside it.
+  if (own.count <= 1 && own_us > its_us) {
+    out.beside = std::max(out.beside, 1 - taken_by(victim, other, its_c, device));
+  }
+  out.stretch = std::max(1.0, period_us / std::max(victim.duration_us, 1.0));
   return out;
 }
 

@@ -61,6 +61,8 @@ struct Use {
   // DRAM bandwidth if the L2 held nothing of it. Known: that comes instead of `dram` as far as the
   // working sets do not fit in the L2, and its misses cost what the DRAM makes of them.
   float dram_cold = kUnknown;
+  // Mean part of a launch in which an SM has a block of it, of all SMs: blocks may end unevenly.
+  float active = kUnknown;
 
   float operator[](Channel c) const { return of[index_of(c)]; }
   float& operator[](Channel c) { return of[index_of(c)]; }
@@ -152,7 +154,7 @@ struct Prediction {
   double waits_for_us = 0;          // until it is let in, at worst: the others' launches
   // False: nobody can say, and `slowdown` is a guess. So it is beside a kernel of one wave that
   // leaves it some slots, but too few, for four of its launches or more, both on the same SMs. Of
-  // 92 such predictions on an H100 half were 1.4 times off or more (bench/SIZES_AND_BUDGETS.md).
+  // 92 such predictions on an H100 34 were 1.4 times off or more (bench/SIZES_AND_BUDGETS.md).
   bool known = true;
 };
 

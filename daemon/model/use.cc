@@ -55,6 +55,9 @@ Use use_of(const ipc::KernelMetrics& metrics, double alone_us, const DeviceModel
     const auto most = static_cast<float>(device.limits[index_of(channel)].capacity);
     if (part > 0) part = std::max(part, std::min(most, part * longer));
   }
+  if (const auto active = metrics.get("sm_active_pct")) {
+    use.active = static_cast<float>(*active / 100) * longer;
+  }
   if (const auto read = metrics.get("dram_read_mb")) {
     const double kept = metrics.get("l2_write_mb").value_or(0) / kFabric;  // and written back later
     const double written = std::max(metrics.get("dram_write_mb").value_or(0), kept);

@@ -373,6 +373,45 @@ TEST(InterferenceTest, BesideALongKernelThatLeavesSomeSlotsASlowdownIsUnknown) {
   EXPECT_TRUE(known(filling(60, 10), filling(102, 40), true)) << "each has its SMs";
 }
 
+// On 30 of 132 SMs a launch of 10 us takes five waves. Where blocks end from 60 % of the
+// neighbour's time on, more of them end beside it.
+TEST(InterferenceTest, BlocksThatEndEarlyLeaveTheirSlots) {
+  const auto beside = [](float active) {
+    Mix other = filling(102, 200);
+    other.use.active = active * 102 / 132;
+    return slowdown(filling(132, 10), other);
+  };
+  EXPECT_NEAR(beside(1), 4.2, 0.2) << "210 us for four launches beside it and one after it";
+  EXPECT_EQ(beside(kUnknown), beside(1));
+  EXPECT_NEAR(beside(0.8F), 2.6, 0.1) << "seven launches beside it";
+  EXPECT_EQ(beside(0.1F), beside(0.5F)) << "a half at the least";
+}
+
+TEST(InterferenceTest, OnlyTheFirstLaunchAfterALongOneFindsTheL2Empty) {
+  Mix victim = filling(132, 10), other = filling(102, 200);
+  victim.use.dram_cold = victim.use[Channel::kDram] = 1.8F;
+  victim.use[Channel::kL2Capacity] = 0.3F;
+  other.use[Channel::kL2Capacity] = 2;
+  EXPECT_NEAR(slowdown(victim, other), 4.4, 0.2) << "four launches of 42 us, and one of 18 us";
+}
+
+TEST(InterferenceTest, OneRunsInTheGapOfTheOthersStream) {
+  const Mix a = filling(132, 10);
+  EXPECT_NEAR(slowdown(a, a) * 10, 20 - 2 * h100().launch_gap_us, 1e-6);
+}
+
+// A kernel of one wave that leaves 30 SMs is never alone beside who is launched there.
+TEST(InterferenceTest, LaunchesInTheSlotsThatItLeavesSlowAKernelByTheirTraffic) {
+  const auto beside = [](float dram) {
+    Mix kernel = filling(102, 200), other = filling(132, 10);
+    kernel.use[Channel::kDram] = 1;
+    other.use[Channel::kDram] = dram;
+    return slowdown(kernel, other);
+  };
+  EXPECT_LT(beside(0), 1.05);
+  EXPECT_GT(beside(1), beside(0) + 0.1);
+}
+
 TEST(InterferenceTest, KernelsThatFitBesideEachOtherDoNotWait) {
   const Mix half = kernel(10, shape(132, 1024, 16));
   EXPECT_EQ(slowdown(half, half), 1);
@@ -406,17 +445,20 @@ TEST(InterferenceTest, KernelsThatTakeTurnsTakeTheL2FromEachOther) {
     return slowdown(a, a);
   };
   EXPECT_NEAR(beside_itself(0.4F), 2, 0.1) << "the L2 holds what both go through";
+  EXPECT_NEAR(beside_itself(0.52F), 2.56, 0.1) << "a part of it is still there";
   EXPECT_NEAR(beside_itself(0.7F), 2 * 1.8, 0.3) << "it comes from the DRAM each time";
 }
 
 TEST(InterferenceTest, APredictionIsFiniteWhateverTheLaunches) {
   Mix nowhere = filling(132, 10);
   nowhere.shape.smem_bytes = 1 << 20;
+  nowhere.use.active = 0;
   for (const double us : {0., 1e-3, 1e6}) {
     for (const uint32_t blocks : {0U, 1U, 131U, 4'000'000'000U}) {
-      for (const Mix& other : {filling(264, 10), nowhere, filling(blocks, us)}) {
-        for (const double s :
-             {slowdown(filling(blocks, us), other), slowdown(other, filling(blocks, us))}) {
+      Mix kernel = filling(blocks, us);
+      kernel.use.active = 0.5F;
+      for (const Mix& other : {filling(264, 10), nowhere, filling(102, 10), kernel}) {
+        for (const double s : {slowdown(kernel, other), slowdown(other, kernel)}) {
           EXPECT_TRUE(std::isfinite(s) && s >= 1) << us << ' ' << blocks;
         }
       }
@@ -448,25 +490,6 @@ TEST(InterferenceTest, AProbeFindsTheUseThatItsNeighbourFelt) {
   const double felt = slowdown(neighbour, workload);
   EXPECT_NEAR(use_from_probe(Channel::kDram, 0.7, felt, h100()), 0.45, 0.01);
   EXPECT_EQ(use_from_probe(Channel::kL2Capacity, 0.7, 1.5, h100()), kUnknown);
-}
-
-TEST(Interference, MetricsSayTheUseThatTheyCameOf) {
-  Use use;
-  use[Channel::kIssue] = 0.25f;
-  use[Channel::kTensor] = 0.5f;
-  use[Channel::kDram] = 0.75f;
-  const ipc::KernelMetrics metrics = metrics_of(use, h100());
-  EXPECT_NEAR(*metrics.get("dram_pct"), 0.75 * h100().dram_peak_pct, 1e-6);
-  EXPECT_FALSE(metrics.get("fp64_pct"));
-  EXPECT_EQ(use_of(metrics, h100()).of, use.of);
-}
-
-TEST(InterferenceTest, TheResourceThatForbidsCompanyIsNamed) {
-  EXPECT_EQ(forbids_company({132, 1024, 64, 0, 0}, h100()), SlotLimit::kRegisters);
-  EXPECT_EQ(forbids_company({264, 1024, 16, 0, 0}, h100()), SlotLimit::kThreads);
-  EXPECT_EQ(forbids_company({132, 128, 32, 227 * 1024, 0}, h100()), SlotLimit::kSmem);
-  EXPECT_EQ(forbids_company({132 * 32, 32, 16, 0, 0}, h100()), SlotLimit::kBlocks);
-  EXPECT_EQ(forbids_company({132, 256, 32, 0, 0}, h100()), SlotLimit::kNone);
 }
 
 }  // namespace
