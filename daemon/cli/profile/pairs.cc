@@ -76,14 +76,12 @@ json predicted(const json& document, const profiles::NcuReport& report, core::De
     const core::Prediction first = core::predict(both, 0, device);
     const core::Prediction second = core::predict(both, 1, device);
     const auto name = [](core::Channel c) { return core::kChannelNames[core::index_of(c)]; };
-    const auto slowdown = [](const core::Prediction& p) {
-      return p.known ? json(p.slowdown) : json();
-    };
     rows.push_back({{"first", pair.at("first")},
                     {"second", pair.at("second")},
                     {"setting", pair.at("setting")},
                     {"measured", pair.at("slowdowns")},
-                    {"predicted", {slowdown(first), slowdown(second)}},
+                    {"predicted", {first.slowdown, second.slowdown}},
+                    {"known", {first.known, second.known}},
                     {"binds", {name(first.binds), name(second.binds)}},
                     {"waits_us", {first.waits_for_us, second.waits_for_us}}});
   }
@@ -131,19 +129,16 @@ int profile_predict_pairs(const NcuOptions& options) {
     std::cout << all.dump(1, ' ', false, json::error_handler_t::replace) << '\n';
     return kOk;
   }
-  std::cout << "first second setting    measured        predicted       binds\n";
-  const auto said = [](const json& slowdown) {
-    char text[16] = "unknown";
-    if (slowdown.is_number()) snprintf(text, sizeof text, "%.2f", slowdown.get<double>());
-    return std::string(text);
-  };
+  std::cout << "first second setting    measured        predicted (?: unknown, a guess)  binds\n";
   for (const json& p : all["pairs"]) {
+    const auto mark = [&](size_t i) { return p["known"][i] ? " " : "?"; };
     char line[128];
-    snprintf(line, sizeof line, "%5d %6d %-9s %6.2f %6.2f  %7s %7s  %s, %s\n",
+    snprintf(line, sizeof line, "%5d %6d %-9s %6.2f %6.2f  %6.2f%s %6.2f%s  %s, %s\n",
              p["first"].get<int>(), p["second"].get<int>(),
              p["setting"].get_ref<const std::string&>().c_str(), p["measured"][0].get<double>(),
-             p["measured"][1].get<double>(), said(p["predicted"][0]).c_str(),
-             said(p["predicted"][1]).c_str(), p["binds"][0].get_ref<const std::string&>().c_str(),
+             p["measured"][1].get<double>(), p["predicted"][0].get<double>(), mark(0),
+             p["predicted"][1].get<double>(), mark(1),
+             p["binds"][0].get_ref<const std::string&>().c_str(),
              p["binds"][1].get_ref<const std::string&>().c_str());
     std::cout << line;
   }
