@@ -361,12 +361,14 @@ def simulate_table(name, policies):
     rows = [[policy, mean(of[policy], "jct_s"), mean(of[policy], "online_jct_s"),
              mean(of[policy], "makespan_s"), mean(of[policy], "stp", 2),
              mean(of[policy], "antt", 1), mean(of[policy], "queueing_s"),
+             against(of[policy], of["mps"], "jct_s") if "mps" in of else "–",
              f"{of[policy]['mig_part']['mean']:.1%} / {of[policy]['checkpoint_part']['mean']:.1%}",
              *(against(of[policy], of["miger"], key) if "miger" in of else "–"
                for key in ("jct_s", "makespan_s", "stp"))]
             for policy in policies if policy in of]
     return markdown(["simulated", "JCT, s", "of online jobs", "makespan, s", "STP a GPU", "ANTT",
-                     "queueing, s", "MIG / restarts", "JCT ÷ MIGER", "makespan", "STP"], rows)
+                     "queueing, s", "MIG / restarts", "JCT ÷ plain MPS", "JCT ÷ MIGER", "makespan",
+                     "STP"], rows)
 
 
 def cdf_table(name):
