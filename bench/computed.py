@@ -272,8 +272,7 @@ def commands():
     for error in ("0", "3.5", "10", "20"):
         found[f"error-{error}"] = [*simulate, "--interval", "60", "--error", error, "--policy",
                                    "miso,miger,mmk,heddle"]
-    for judge, options in {"forest": [], "exact": ["--error", "0"],
-                           "estimator": ["--estimator"]}.items():
+    for judge, options in {"forest": [], "exact": ["--error", "0"]}.items():
         found[f"pairs-{judge}"] = [*simulate, "--interval", "80", *options, "--policy",
                                    "pairs-first,pairs-random,pairs-estimate"]
     return found
@@ -361,8 +360,8 @@ def simulate_table(name, policies):
     rows = [[policy, mean(of[policy], "jct_s"), mean(of[policy], "online_jct_s"),
              mean(of[policy], "makespan_s"), mean(of[policy], "stp", 2),
              mean(of[policy], "antt", 1), mean(of[policy], "queueing_s"),
-             against(of[policy], of["mps"], "jct_s") if "mps" in of else "–",
              f"{of[policy]['mig_part']['mean']:.1%} / {of[policy]['checkpoint_part']['mean']:.1%}",
+             against(of[policy], of["mps"], "jct_s") if "mps" in of else "–",
              *(against(of[policy], of["miger"], key) if "miger" in of else "–"
                for key in ("jct_s", "makespan_s", "stp"))]
             for policy in policies if policy in of]
@@ -394,7 +393,7 @@ def error_table():
 
 
 def pairs_table():
-    found = {judge: load(f"pairs-{judge}") for judge in ("forest", "exact", "estimator")}
+    found = {judge: load(f"pairs-{judge}") for judge in ("forest", "exact")}
     if not all(found.values()):
         return NO_RESULT
     rows = []
@@ -408,6 +407,9 @@ def pairs_table():
     return markdown(["simulated", "JCT, s", "makespan, s", "ANTT"], rows)
 
 
+STUDENT_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # by the number of values
+
+
 def placements_table():
     document = load("placements-h100")
     if not document:
@@ -419,15 +421,25 @@ def placements_table():
         stp, random = (sum(row[by] for row in of) / len(of) for by in (judge, "random"))
         return f"{stp:.3f} ({stp / random - 1:+.1%})"
 
-    rows = [[label, cell(rounds, judge), cell(common, judge)] for judge, label in (
+    def interval(judge):
+        """Of the gain over the mean of all, by groups: their rounds are of the same pairs."""
+        gains = {}
+        for row in rounds:
+            gains.setdefault(row["group"], []).append(row[judge] / row["random"] - 1)
+        means = [statistics.mean(of) for of in gains.values()]
+        half = STUDENT_95[len(means)] * statistics.stdev(means) / math.sqrt(len(means))
+        return f"{statistics.mean(means) - half:+.1%} to {statistics.mean(means) + half:+.1%}"
+
+    rows = [[label, cell(rounds, judge), interval(judge), cell(common, judge)] for judge, label in (
         ("best", "the best placement, known afterwards"),
         ("measured", "the same pairs, measured at other shares"),
+        ("seen", "the forest, which has seen the same pairs at other shares"),
         ("forest", "the forest, which has seen none of the pairs"),
         ("rule", "the rule of cluster.h"),
-        ("estimator", "core's interference estimator"),
         ("random", "nobody: the mean of all placements"),
         ("worst", "the worst placement"))]
     return markdown(["chosen by", f"measured sum of paces a GPU: {len(rounds)} rounds",
+                     "95 % of the gain, by groups of jobs",
                      f"{len(common)} rounds whose sides have SMs in common"], rows)
 
 

@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 
-#include "daemon/model/interference.h"
 #include "daemon/plan/random.h"
 
 namespace heddle::plan {
@@ -81,24 +80,6 @@ double ErringJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t
   }
   constexpr double kMeanOfNormal = 0.7978845608;  // E|z|
   return truth * std::exp(error_ / kMeanOfNormal * Random(hash).normal());
-}
-
-double EstimatorJudge::pace(std::span<const Tenant> tenants, size_t which, uint32_t compute) {
-  const core::DeviceModel device;
-  const double part = static_cast<double>(compute) / double{kComputeSlices};
-  std::vector<core::Mix> mixes(tenants.size());
-  for (size_t i = 0; i < tenants.size(); ++i) {
-    // Alone in the slice at most all of it.
-    const double use = std::clamp(tenants[i].job->use.sm / part, 0.0, 1.0);
-    mixes[i].use[core::Channel::kIssue] = static_cast<float>(std::min(use, tenants[i].share));
-    const UseOfGpu& all = tenants[i].job->use;
-    if (all.bandwidth >= 0) {
-      mixes[i].use[core::Channel::kDram] = static_cast<float>(std::min(all.bandwidth / part, 1.0));
-    }
-    mixes[i].duration_us = 1000;
-  }
-  const double fits = std::min(1.0, part * tenants[which].share / tenants[which].job->use.sm);
-  return fits / core::predict(mixes, which, device).slowdown;
 }
 
 }  // namespace heddle::plan

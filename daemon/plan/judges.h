@@ -37,10 +37,4 @@ class ErringJudge : public Judge {
   uint64_t seed_;
 };
 
-// By model/interference: what all use of the SMs over what there is, without any measured company.
-class EstimatorJudge : public Judge {
- public:
-  double pace(std::span<const Tenant> tenants, size_t which, uint32_t compute) override;
-};
-
 }  // namespace heddle::plan

@@ -22,7 +22,7 @@ PROJECT = {
     "daemon/policy": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/trace": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
     # Jobs instead of launches: no process, clock or Lua.
-    "daemon/plan": ["daemon/base", "daemon/model", "daemon/core"],
+    "daemon/plan": ["daemon/base"],
     # The format of profiles, and their store: no process or Lua.
     "daemon/profile": ["daemon/base", "daemon/model", "daemon/core", "ipc/kernel_facts.h"],
     "daemon/server": ["daemon/base", "daemon/model", "daemon/core", "daemon/profile",

@@ -136,11 +136,12 @@ TEST_F(PlanCliTest, SimulatesAndLabelsWhatItPrints) {
 TEST_F(PlanCliTest, PlacementsAreOfMeasuredPairsAlone) {
   file("jobs.csv",
        "model,batch,alone_ms,memory_mib,bandwidth_pct\na,1,1,1,\nb,1,2,1,\nc,1,3,1,\nd,1,4,1,\n");
-  file("samples.csv",
-       "model,batch,share,neighbour,neighbour_batch,neighbour_share,pace\n"
-       "a,1,1,,,,1\nb,1,1,,,,1\nc,1,1,,,,1\nd,1,1,,,,1\n"
-       "a,1,1,c,1,1,0.9\nc,1,1,a,1,1,0.8\na,1,1,d,1,1,0.5\nd,1,1,a,1,1,0.4\n"
-       "b,1,1,c,1,1,0.6\nc,1,1,b,1,1,0.5\nb,1,1,d,1,1,0.7\nd,1,1,b,1,1,0.6\n");
+  const std::string one_round =
+      "model,batch,share,neighbour,neighbour_batch,neighbour_share,pace\n"
+      "a,1,1,,,,1\nb,1,1,,,,1\nc,1,1,,,,1\nd,1,1,,,,1\n"
+      "a,1,1,c,1,1,0.9\nc,1,1,a,1,1,0.8\na,1,1,d,1,1,0.5\nd,1,1,a,1,1,0.4\n"
+      "b,1,1,c,1,1,0.6\nc,1,1,b,1,1,0.5\nb,1,1,d,1,1,0.7\nd,1,1,b,1,1,0.6\n";
+  file("samples.csv", one_round);
   const Said said = heddle({"--json", "plan", "placements", "--data", directory_});
   ASSERT_EQ(said.exit_code, 0) << said.err;
   const json rounds = json::parse(said.out)["rounds"];
@@ -148,8 +149,22 @@ TEST_F(PlanCliTest, PlacementsAreOfMeasuredPairsAlone) {
   EXPECT_DOUBLE_EQ(rounds[0]["best"], 1.5);
   EXPECT_DOUBLE_EQ(rounds[0]["worst"], 1.0);
   EXPECT_TRUE(rounds[0]["forest"].is_null()) << "it would know what it is asked";
+  EXPECT_TRUE(rounds[0]["seen"].is_null()) << "nobody measured them at other shares";
   EXPECT_EQ(heddle({"plan", "placements", "--data", directory_}).out.find("forest"),
             std::string::npos);
+  file("samples.csv", one_round +
+                          "a,1,0.5,,,,0.8\nb,1,0.5,,,,0.8\n"
+                          "a,1,0.5,c,1,1,0.7\nc,1,1,a,1,0.5,0.8\n"
+                          "a,1,0.5,d,1,1,0.4\nd,1,1,a,1,0.5,0.4\n"
+                          "b,1,0.5,c,1,1,0.5\nc,1,1,b,1,0.5,0.5\n"
+                          "b,1,0.5,d,1,1,0.6\nd,1,1,b,1,0.5,0.6\n");
+  const Said both = heddle({"--json", "plan", "placements", "--data", directory_});
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  for (const json& round : json::parse(both.out)["rounds"]) {
+    EXPECT_TRUE(round["forest"].is_null()) << "it has seen no pair of theirs";
+    EXPECT_TRUE(round["seen"].is_number());
+    EXPECT_EQ(round["group"], 1);
+  }
   const Said none = heddle({"plan", "placements", "--data", miso_});
   EXPECT_EQ(none.exit_code, 1);
   EXPECT_NE(none.err.find("measure with `heddle-bench collect`"), std::string::npos) << none.err;

@@ -125,14 +125,5 @@ TEST_F(ClusterTest, AnErringJudgeIsWrongByAsMuchAsItSays) {
   EXPECT_NEAR(sum / count, 0.1, 0.015);
 }
 
-TEST_F(ClusterTest, TheEstimatorTellsGoodNeighboursFromBad) {
-  EstimatorJudge judge;
-  const JobCurve *small = table_->find("resnet50/1"), *large = table_->find("resnet50/256");
-  const std::vector<Tenant> good = {{small, true, 1}, {small, false, 1}};
-  const std::vector<Tenant> bad = {{large, true, 1}, {large, false, 1}};
-  EXPECT_GT(judge.pace(good, 0, 7), 0.95);
-  EXPECT_LT(judge.pace(bad, 0, 7), 0.6);
-}
-
 }  // namespace
 }  // namespace heddle::plan

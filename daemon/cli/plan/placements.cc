@@ -36,17 +36,23 @@ class MeasuredJudge : public plan::Judge {
   const plan::JobTable& table_;
 };
 
-// A forest that has seen no pair of the round; nullptr: the table has no other pairs.
+// A forest that has seen no pair of the round, or each of them at other shares alone; nullptr: the
+// table has no other pairs.
 std::unique_ptr<plan::Judge> forest_for(const plan::JobTable& table, const plan::Round& round,
-                                        uint64_t seed) {
+                                        bool elsewhere, uint64_t seed) {
   const auto has = [&](const std::vector<size_t>& side, const plan::JobCurve* job) {
     return std::any_of(side.begin(), side.end(),
                        [&](size_t at) { return &table.curves[at] == job; });
   };
   auto known = plan::examples(table);
   std::erase_if(known, [&](const plan::Example& e) {
-    return (has(round.left, e.job) && has(round.right, e.neighbour)) ||
-           (has(round.right, e.job) && has(round.left, e.neighbour));
+    const bool there = has(round.left, e.job) && has(round.right, e.neighbour);
+    const bool back = has(round.right, e.job) && has(round.left, e.neighbour);
+    const auto at = [&](double own, double other) {
+      return !elsewhere || (e.share == own && e.neighbour_share == other);
+    };
+    return (there && at(round.left_share, round.right_share)) ||
+           (back && at(round.right_share, round.left_share));
   });
   if (known.empty()) return nullptr;
   return std::make_unique<plan::ForestJudge>(
@@ -66,24 +72,30 @@ int plan_placements(const PlanOptions& o, bool as_json) {
                                     "beside each of others; measure with `heddle-bench collect`",
                                 {}});
   }
-  plan::EstimatorJudge estimator;
   plan::ErringJudge rule(0, o.seed);
   MeasuredJudge measured(*table);
   std::unique_ptr<plan::Judge> forest;
   const plan::Round* before = nullptr;
+  int group = 0;  // of rounds of the same jobs
   json rows = json::array();
   for (const plan::Round& round : rounds) {
     if (before == nullptr || before->left != round.left || before->right != round.right) {
-      forest = forest_for(*table, round, o.seed);
+      forest = forest_for(*table, round, false, o.seed);
+      ++group;
     }
     before = &round;
+    const auto seen = forest_for(*table, round, true, o.seed);
+    const auto chosen = [&](plan::Judge* judge) {
+      return judge != nullptr ? json(plan::place(*table, round, *judge).chosen) : json();
+    };
     const plan::Placed placed = plan::place(*table, round, rule);
-    rows.push_back({{"shares", {round.left_share, round.right_share}},
+    rows.push_back({{"group", group},
+                    {"shares", {round.left_share, round.right_share}},
                     {"best", placed.best},
-                    {"measured", plan::place(*table, round, measured).chosen},
-                    {"forest", forest ? json(plan::place(*table, round, *forest).chosen) : json()},
+                    {"measured", chosen(&measured)},
+                    {"forest", chosen(forest.get())},
+                    {"seen", chosen(seen.get())},
                     {"rule", placed.chosen},
-                    {"estimator", plan::place(*table, round, estimator).chosen},
                     {"random", placed.random},
                     {"worst", placed.worst}});
   }
@@ -93,7 +105,7 @@ int plan_placements(const PlanOptions& o, bool as_json) {
   }
   std::cout << table->source << ": " << rows.size() << " rounds of measured pairs\n";
   printf("%-10s %22s\n", "chosen by", "sum of paces a GPU");
-  for (const char* by : {"best", "measured", "forest", "rule", "estimator", "random", "worst"}) {
+  for (const char* by : {"best", "measured", "seen", "forest", "rule", "random", "worst"}) {
     double sum = 0, count = 0;
     for (const json& row : rows) {
       if (row[by].is_null()) continue;

@@ -313,9 +313,7 @@ void add_simulate(CLI::App& plan, PlanOptions& o, const bool& as_json, int& exit
   sub->add_option("--seed", o.seed, "the first (1)");
   sub->add_option("--seeds", o.seeds, "how many traces (5)")->check(CLI::Range(1, 1000));
   sub->add_option("--error", o.error_pct, "policies know the truth, off by so many percent")
-      ->check(between(0, 100))
-      ->excludes(sub->add_flag("--estimator", o.estimator,
-                               "policies ask the interference estimator, not the forest"));
+      ->check(between(0, 100));
   sub->add_option("--mig-s", o.mig_s, "seconds to make other slices (4)")->check(between(0, 1e6));
   sub->add_option("--checkpoint-s", o.checkpoint_s, "seconds to restart a job (2)")
       ->check(between(0, 1e6));
@@ -351,8 +349,9 @@ void add_plan(CLI::App& app, PlanOptions& o, const std::string& socket, const bo
   errors->callback([&] { exit_code = predict(o, as_json); });
   CLI::App* placements = plan->add_subcommand(
       "placements",
-      "How good the pairs of jobs are that judges choose: the pairs at other shares, the forest, "
-      "the simulator's rule, the interference estimator; by what was measured of all pairs");
+      "How good the pairs of jobs are that judges choose: the pairs at other shares, a forest "
+      "that has seen them there, or not at all, the simulator's rule; by what was measured of all "
+      "pairs");
   placements->add_option("--data", o.data, "such as profiles/jobs/h100")->required();
   placements->add_option("--seed", o.seed, "of the forest (1)");
   placements->callback([&] { exit_code = plan_placements(o, as_json); });

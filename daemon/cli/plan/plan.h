@@ -28,8 +28,7 @@ struct PlanOptions {
   std::vector<std::string> policies;  // simulate
   uint32_t online = 800, offline = 400, gpus = 8, seeds = 5;
   double interval_s = 40;
-  double error_pct = -1;   // of the judge; below 0: the forest judges
-  bool estimator = false;  // the interference estimator judges
+  double error_pct = -1;  // of the judge; below 0: the forest judges
   double mig_s = 4, checkpoint_s = 2;
 };
 

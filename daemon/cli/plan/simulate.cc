@@ -61,7 +61,6 @@ constexpr Name kFigures[] = {
 
 std::unique_ptr<plan::Judge> judge_of(const PlanOptions& o, const plan::JobTable& table,
                                       uint64_t seed) {
-  if (o.estimator) return std::make_unique<plan::EstimatorJudge>();
   if (o.error_pct >= 0) return std::make_unique<plan::ErringJudge>(o.error_pct / 100, seed);
   // A fifth of all (job, neighbours) it has never seen.
   const auto fold = plan::folds(plan::examples(table), plan::Split::kNeighbours, seed).front();
@@ -70,7 +69,6 @@ std::unique_ptr<plan::Judge> judge_of(const PlanOptions& o, const plan::JobTable
 }
 
 std::string judge_name(const PlanOptions& o) {
-  if (o.estimator) return "the interference estimator";
   if (o.error_pct < 0) return "a random forest that has seen four fifths of the table";
   char text[80];
   snprintf(text, sizeof text, "the truth, off by %g %% on average", o.error_pct);
