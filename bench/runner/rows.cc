@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <random>
+#include <stdexcept>
 
 namespace heddle::bench {
 namespace {
@@ -212,6 +213,18 @@ std::string requests_of(const scenario::Scenario& scenario, const Variant& varia
       return seeded("onoff");
   }
   return "closed";
+}
+
+void set_stops(std::vector<Row>& rows, const std::string& answer, const std::string& why) {
+  for (Row& row : rows) {
+    if (row.policy.empty() || row.config.find("gpu.stops") != std::string::npos) continue;
+    if (answer == "not asked") {
+      throw std::runtime_error("whether this GPU stops kernels could not be asked: " + why +
+                               "; end what is on the GPU, or give each row its own gpu.stops");
+    }
+    row.config += answer == "yes" ? "gpu.stops = \"on\"\n" : "gpu.stops = \"off\"\n";
+    for (Variant& job : row.jobs) job.config = row.config;
+  }
 }
 
 }  // namespace heddle::bench

@@ -46,6 +46,10 @@ struct Plan {
 
 // All rows of the scenario, and each job alone on every path to the GPU that is used.
 Plan plan(const scenario::Scenario& scenario);
+// Tells the daemons of rows that do not say it themselves whether the GPU stops kernels that run,
+// by what heddle-stop-probe answered. Throws if it could not ask: rows would be measured as on a
+// GPU that stops nothing.
+void set_stops(std::vector<Row>& rows, const std::string& answer, const std::string& why);
 // The processes that they take.
 std::set<Variant> variants(const std::vector<Row>& rows);
 

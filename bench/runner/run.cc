@@ -408,14 +408,6 @@ class Run {
   bool failed_ = false;
 };
 
-void set_stops(std::vector<Row>& rows, bool on) {
-  for (Row& row : rows) {
-    if (row.policy.empty() || row.config.find("gpu.stops") != std::string::npos) continue;
-    row.config += on ? "gpu.stops = \"on\"\n" : "gpu.stops = \"off\"\n";
-    for (Variant& job : row.jobs) job.config = row.config;
-  }
-}
-
 }  // namespace
 
 int run_scenario(const RunOptions& options) {
@@ -444,7 +436,7 @@ int run_scenario(const RunOptions& options) {
   const Json stops = simulated ? Json() : ask_stops(loop);
   if (!simulated) {
     std::cout << "kernels that run can be stopped: " << stops.dump() << '\n';
-    set_stops(plan.rows, stops.value("answer", "") == "yes");
+    set_stops(plan.rows, stops.value("answer", ""), stops.value("why", ""));
   }
   const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;
   const std::string device = simulated ? "simulated" : gpu->name;

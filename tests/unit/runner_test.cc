@@ -67,6 +67,18 @@ TEST(Load, TheCommandLineOverridesTheFile) {
   }
 }
 
+TEST(Stops, AreNotTakenForOffWhereTheGpuCouldNotBeAsked) {
+  const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
+  auto rows = plan(s).rows;
+  EXPECT_THROW(set_stops(rows, "not asked", "MPS is on the GPU"), std::runtime_error);
+  set_stops(rows, "yes", "");
+  for (const Row& row : rows) {
+    const bool on = row.config.find("gpu.stops = \"on\"") != std::string::npos;
+    EXPECT_EQ(on, !row.policy.empty()) << row.name;
+  }
+  EXPECT_NO_THROW(set_stops(rows, "not asked", "MPS is on the GPU")) << "they say it themselves";
+}
+
 TEST(Figures, RatiosAreTakenWithinARepetition) {
   const auto s = pair("policies = [\"fifo@timeslice\"]\nbaselines = [\"timeslice\"]");
   const auto rows = plan(s).rows;
