@@ -31,6 +31,8 @@ from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, rea
 
 
 NOT_MEASURED = "Not measured."
+CAMPAIGN = "campaign"  # of raws: the front page shows it
+FRONT = ("H mean", "H p99", "L rate")
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
@@ -316,7 +318,22 @@ def raw_tables(bench):
         said = subprocess.run([bench, "table", *paths], text=True, check=True,
                               stdout=subprocess.PIPE).stdout.strip()
         found[folder.name] = "\n".join([said, *stale(paths)])
+        if folder.name == CAMPAIGN:
+            found["front"] = front(said)
     return found
+
+
+def front(said):
+    """A row a way, of what heddle-bench says: of each pair H's mean, p99 and L, no intervals."""
+    lines = [line.strip("|").split("|") for line in said.split("\n\n")[0].splitlines()]
+    ways = [way.strip() for way in lines[0][1:-1]]
+    of = {}
+    for label, *cells_ in lines[2:]:
+        pair, _, figure = label.strip().partition(": ")
+        of.setdefault(pair, {})[figure] = [cell.split("[")[0].strip() for cell in cells_]
+    rows = [[way, *(" · ".join(found[figure][i] for figure in FRONT) for found in of.values())]
+            for i, way in enumerate(ways)]
+    return markdown(["H's mean · its p99 · L's rate, ÷ alone", *of], rows)
 
 
 def stale(paths):
@@ -363,7 +380,7 @@ def tables():
 def replaced(text, found):
     def fill(match):
         name = match[2]
-        if name not in found and (RESULTS / "raw" / name).is_dir():
+        if name not in found and (name == "front" or (RESULTS / "raw" / name).is_dir()):
             return match[0]
         return f"{match[1]}\n{found.get(name, NO_RESULT)}\n{match[3]}"
 

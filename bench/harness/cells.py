@@ -129,27 +129,6 @@ def of_pairs(function, values, pairs=1):
     return f"{function(values):.2f}{count}" if values else "–"
 
 
-def summary(name, loads):
-    """A row a way: over the pairs of each load H's median and worst tail, and L's median."""
-    of = {load_: [ways_of(cell) for cell in cells(name).values()
-                  if cell["load"] == load_ and not cell["onoff"]] for load_ in loads}
-    of = {load_: found for load_, found in of.items() if found}
-    header = ["÷ alone, medians over pairs"]
-    for load_, found in of.items():
-        header += [f"load {load_:g}, {len(found)} pairs: H's tail", "worst", "L"]
-    rows = []
-    for way, label in WAYS.items():
-        if not any(way in ways for found in of.values() for ways in found):
-            continue
-        line = [label]
-        for found in of.values():
-            mine = [ways.get(way, {}) for ways in found]
-            for function, key in ((median, "tail"), (max, "tail"), (median, "l")):
-                line.append(of_pairs(function, [row.get(key) for row in mine], len(found)))
-        rows.append(line)
-    return markdown(header, rows) if of else ""
-
-
 def each(found):
     """A row a pair: H's mean / tail, L; then STP and heddled's cores of `auto` under MPS."""
     ways = [way for way in WAYS if any(way in ways_of(cell) for cell in found.values())]
@@ -196,10 +175,8 @@ def lost(found):
 
 
 def tables():
-    """The front page shows nothing of what is not measured."""
     found = cells("beside_training")
-    return {"front": summary("beside_training", (0.5, 0.8)), "beside_training": each(found),
-            "beside_training-lost": lost(found)}
+    return {"beside_training": each(found), "beside_training-lost": lost(found)}
 
 
 def printed(results):
