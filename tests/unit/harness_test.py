@@ -1,6 +1,7 @@
 """bench/harness and table.py, without processes: python3 -m unittest."""
 
 import json
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -48,6 +49,29 @@ class Harness(unittest.TestCase):
             line = "\n\nThe launch path has changed since: `shim`."
             self.assertEqual(found, {"x": "a.raw\nb.raw" + line})
             self.assertEqual(table.without_stale(new), new.replace(line, ""))
+
+    def test_documents_are_not_on_the_launch_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = Path(folder)
+
+            def commit(name):
+                (root / "shim").mkdir(exist_ok=True)
+                (root / "shim" / name).write_text(name)
+                git = ["git", "-C", root, "-c", "user.name=x", "-c", "user.email=x@localhost"]
+                subprocess.run([*git, "add", "."], check=True)
+                subprocess.run([*git, "commit", "-qm", name], check=True)
+                return subprocess.run([*git, "rev-parse", "HEAD:shim"], check=True, text=True,
+                                      stdout=subprocess.PIPE).stdout.strip()
+
+            subprocess.run(["git", "init", "-q", root], check=True)
+            first = commit("a.cc")
+            with mock.patch.object(table, "RESULTS", root / "bench/results"):
+                (root / "bench").mkdir()
+                commit("a.md")
+                self.assertFalse(table.differs(first, "shim"))
+                commit("b.cc")
+                self.assertTrue(table.differs(first, "shim"))
+                self.assertTrue(table.differs("0" * 40, "shim"))
 
     def test_results_hold_what_tables_read_and_no_more(self):
         paths = [path for path in md.RESULTS.rglob("*") if path.is_file()
