@@ -282,29 +282,6 @@ def slurm_table():
     return markdown(header, rows) if rows else NOT_MEASURED
 
 
-def krisp_energy():
-    """Energy an inference over that of one worker alone, of the blocks' joules and the rows'
-    throughputs, each over one worker's."""
-    document = read(RESULTS / "tables/krisp.json")
-    header, *pairs = document["parts"][0]
-    columns = [i for i, name in enumerate(header) if 0 < i < len(header) - 1 and
-               name != "`best layout`"]
-    rows = []
-    for pair in pairs[:-1]:  # the last row is their mean
-        joules = document["energy_j"][f"krisp/{pair[0]}"]
-        alone = statistics.median(j for row, of in joules.items() if row.startswith("alone/")
-                                  for j in of)
-        cells = [pair[0]]
-        for i in columns:
-            row = header[i].strip("`")
-            of = joules.get(row if row in joules else f"{row}@mps")
-            cells.append("–" if pair[i] == "–" else
-                         f"{statistics.median(of) / alone / float(pair[i].split()[0]) - 1:+.0%}")
-        rows.append(cells)
-    return markdown(["energy an inference against one worker", *(header[i] for i in columns)],
-                    rows)
-
-
 STALE = "The launch path has changed since: "
 
 
@@ -371,7 +348,6 @@ def tables():
             "memory-teams": headed(memory_teams()),
             "coverage": coverage_table(), "park": park_table(),
             "serving": serving_table(), "slurm": slurm_table(),
-            "krisp-energy": krisp_energy(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
             **cells.tables(), **computed_tables(), **gpu_tests.tables()}
