@@ -114,7 +114,7 @@ is labelled simulated.
                       stream)";
 
 constexpr const char* kValidateHelp =
-    R"(How far virtual time is from what was measured: REAL.json, of `run`, against `virtual` of the same
+    R"(How far virtual time is from what was measured: REAL, of `run` or `keep`, against `virtual` of the same
 scenario. Per figure and row: both values and the error; per figure: how many rows are within 15 %,
 and how many of the pairs of rows that really differ by more than 5 % the simulation puts in the same
 order.)";
@@ -315,7 +315,7 @@ int main(int argc, char** argv) {
   alone->add_option("command", program)->required();
   std::string real;
   CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
-  validate->add_option("real", real)->type_name("REAL.json")->required();
+  validate->add_option("real", real)->type_name("REAL")->required();
   validate->add_option("scenario", simulation.scenario)->type_name("SCENARIO")->required();
   validate->add_option("--pair", simulation.pair, "which of a file that has many")
       ->type_name("NAME");

@@ -436,7 +436,9 @@ int run_scenario(const RunOptions& options) {
   const Json stops = simulated ? Json() : ask_stops(loop);
   if (!simulated) {
     std::cout << "kernels that run can be stopped: " << stops.dump() << '\n';
-    set_stops(plan.rows, stops.value("answer", ""), stops.value("why", ""));
+    // Without a driver there is no GPU to be asked: rows are as on one that stops nothing.
+    const bool there = !stops.value("gpu", "").empty();
+    set_stops(plan.rows, there ? stops.value("answer", "") : "no", stops.value("why", ""));
   }
   const std::string path = options.json.empty() ? scenario.name + ".json" : options.json;
   const std::string device = simulated ? "simulated" : gpu->name;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <iostream>
 
+#include "bench/runner/kept.h"
 #include "bench/runner/result.h"
 #include "bench/virtual/outcome.h"
 
@@ -121,7 +122,7 @@ Order order_of(const std::vector<Comparison>& rows, double least) {
 }
 
 int print_validation(const std::string& real, const VirtualOptions& options) {
-  const Json measured = read_json(real);
+  const Json measured = figured(read_json(real), real);
   const heddle::Result<Scenario> scenario = scenario::load(options.scenario, options.pair);
   if (!scenario) throw std::runtime_error(scenario.error().message);
   const RowFigures truth = figures_of(measured, *scenario, real);
