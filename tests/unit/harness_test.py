@@ -17,8 +17,7 @@ from harness import keep, md, report  # noqa: E402
 
 # Results that no table reads: of tests (trace_predict_test, instructions.py) and of sentences.
 OF_TESTS = {"predict-others.json", "instructions.json"}
-OF_SENTENCES = {"h100/partitions.json", "h100/resnet101.json", "groups.json",
-                "conformance-h200.txt"}
+OF_SENTENCES = {"groups.json", "conformance-h200.txt"}
 # Of a table, and a test reads more of it.
 OF_BOTH = {"predict.json"}
 
