@@ -333,6 +333,9 @@ int main(int argc, char** argv) {
   CLI::App* keep = app.add_subcommand("keep", kKeepHelp);
   keep->add_option("result", from)->type_name("IN.json")->required();
   keep->add_option("kept", to)->type_name("OUT.raw")->required();
+  CLI::App* figures =
+      app.add_subcommand("figures", "Prints a result of `run` or `keep` as JSON, with all figures");
+  figures->add_option("result", from)->type_name("RESULT")->required();
   CLI::App* report = app.add_subcommand("report", kReportHelp);
   report->prefix_command()->set_help_flag();
   CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
@@ -363,6 +366,7 @@ int main(int argc, char** argv) {
     if (alone->parsed()) return heddle::bench::play_alone(alone_s, program);
     if (keep->parsed()) return heddle::bench::keep(from, to);
     if (table->parsed()) return heddle::bench::print_tables(files, table_style);
+    if (figures->parsed()) return heddle::bench::print_figured(from);
     if (report->parsed()) return become("report", report->remaining());
     if (interference->parsed()) return become("interference", interference->remaining());
     if (pairs->parsed()) return become("pairs", pairs->remaining());

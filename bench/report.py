@@ -275,7 +275,7 @@ def main():
     parser = argparse.ArgumentParser(prog="heddle-bench report", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("files", nargs="+", metavar="FILE", help="RESULT.json or FILE.trace")
+    add("files", nargs="+", metavar="FILE", help="RESULT.json, KEPT.raw or FILE.trace")
     made = parser.add_mutually_exclusive_group(required=True)
     made.add_argument("--html", metavar="F.html", help="replaced if it is there")
     made.add_argument("--svg", metavar="F.svg", help="likewise")

@@ -122,11 +122,8 @@ def cells(name):
     return {pair: cell for _, document in load(name) for pair, cell in document["cells"].items()}
 
 
-def of_pairs(function, values, pairs=1):
-    """The function of what is told, and of how many pairs that is, if not of all."""
-    values = told(values)
-    count = f" ({len(values)} of {pairs})" if len(values) < pairs else ""
-    return f"{function(values):.2f}{count}" if values else "–"
+def two_digits(value):
+    return "".join(f"{number:.2f}" for number in told([value])) or "–"
 
 
 def each(found):
@@ -139,7 +136,7 @@ def each(found):
         requests = [row["requests"] for row in mine.values()]
         rows.append([pair + (" (held out)" if cell["held_out"] else ""),
                      str(min(requests, default=0)), *(shown(mine.get(way)) for way in ways),
-                     *(of_pairs(max, [auto.get(key)]) for key in ("stp", "heddled"))])
+                     *(two_digits(auto.get(key)) for key in ("stp", "heddled"))])
     header = ["H's mean / tail, L; ÷ alone", "requests", *(WAYS[way] for way in ways),
               "STP of `auto`", "cores of heddled"]
     return markdown(header, rows) if rows else NO_RESULT
@@ -150,7 +147,7 @@ def shown(row):
     if not row:
         return "–"
     least = "> " if "unserved" in row else ""
-    mean, tail, l = (of_pairs(max, [row.get(key)]) for key in ("mean", "tail", "l"))
+    mean, tail, l = (two_digits(row.get(key)) for key in ("mean", "tail", "l"))
     return f"{least}{mean} / {tail}, {l}"
 
 

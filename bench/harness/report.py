@@ -2,10 +2,12 @@
 
 import json
 import shutil
+import subprocess
 from contextlib import contextmanager
 from pathlib import Path
 
 
+HERE = Path(__file__).resolve().parent
 FOR_INTERVAL = 5  # slices of a second
 
 
@@ -13,10 +15,23 @@ class ResultError(RuntimeError):
     """What is wrong with a result file, and what to do."""
 
 
+def unpacked(path):
+    """The text of a kept result, as `heddle-bench run` had written it."""
+    for root in (HERE.parents[2], HERE.parents[1] / "dist"):  # installed, of the source tree
+        bench = root / "bin/heddle-bench"
+        if bench.exists():
+            done = subprocess.run([bench, "figures", path], text=True, capture_output=True)
+            if done.returncode != 0:
+                raise ResultError(done.stderr.strip().removeprefix("heddle-bench: "))
+            return done.stdout
+    raise ResultError(f"{path}: heddle-bench reads it, and is not there: build and install it")
+
+
 def load(path):
-    """A whole result of `heddle-bench run` or `heddle try`."""
+    """A whole result of `heddle-bench run`, `keep` or `heddle try`."""
     try:
-        result = json.loads(Path(path).read_text())
+        raw = Path(path).suffix == ".raw"
+        result = json.loads(unpacked(path) if raw else Path(path).read_text())
     except (OSError, ValueError) as error:
         raise ResultError(f"{path}: cannot be read as JSON: {error}") from None
     if not isinstance(result, dict) or result.get("benchmark") != "scenario":

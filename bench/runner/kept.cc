@@ -1,5 +1,6 @@
 #include "bench/runner/kept.h"
 
+#include <iostream>
 #include <stdexcept>
 
 #include "bench/runner/expect.h"
@@ -83,6 +84,15 @@ Json kept(const Json& result) {
     out["raw"].push_back(std::move(block));
   }
   return out;
+}
+
+int print_figured(const std::string& file) {
+  Json result = read_json(file);
+  if (!result.contains("raw")) throw std::runtime_error(file + ": has no blocks");
+  result = whole({file}, [&] { return figured(std::move(result), file); });
+  for (Json& block : result["raw"]) block = to_json(block_from(block));
+  std::cout << result.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  return 0;
 }
 
 int keep(const std::string& from, const std::string& to) {

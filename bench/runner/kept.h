@@ -17,6 +17,10 @@ Json figures_of(const scenario::Scenario& scenario, const std::vector<Row>& rows
 // the file, and the place in it.
 Json figured(Json result, const std::string& file);
 
+// Prints that as JSON, with the times of its blocks as `run` writes them: for other programs. An
+// exit status.
+int print_figured(const std::string& file);
+
 // What is kept of a result.
 Json kept(const Json& result);
 

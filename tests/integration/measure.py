@@ -91,6 +91,11 @@ class Measure(unittest.TestCase):
         other = self.bench("agree", a, b)
         self.assertEqual((other.returncode, other.stderr.count("\n")), (1, 1), other.stderr)
         self.assertIn("of another scenario", other.stderr)
+        kept, page = self.folder / "kept.raw", self.folder / "page.html"
+        for arguments in (("keep", a, kept), ("report", kept, "--html", page)):
+            done = self.bench(*arguments)
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("gapfill@mps", page.read_text())
 
     def check_results(self, output):
         for name in PAIRS.split(","):

@@ -44,17 +44,7 @@ class Cells(unittest.TestCase):
         (md.RESULTS / "beside_training.json").write_text(json.dumps(kept))
 
     def test_nothing_is_shown_of_what_is_not_measured(self):
-        self.assertEqual(cells.tables()["front"], "")
         self.assertEqual(cells.tables()["beside_training"], md.NO_RESULT)
-
-    def test_the_front_table_has_medians_and_the_worst_of_each_load(self):
-        self.keep(a=result(mps=row(4.0, 0.8), auto_at_mps=row(1.04, 0.5)),
-                  b=result(mps=row(6.0, 0.6), auto_at_mps=row(1.08, 0.4)),
-                  c=result(0.8, mps=row(9.0, 0.3)))
-        table = cells.tables()["front"]
-        self.assertIn("load 0.5, 2 pairs: H's tail | worst | L | load 0.8, 1 pairs", table)
-        self.assertIn("| MPS | 5.00 | 6.00 | 0.70 | 9.00 | 9.00 | 0.30 |", table)
-        self.assertIn("| `auto`, MPS | 1.06 | 1.08 | 0.45 | – | – | – |", table)
 
     def test_the_best_split_is_the_one_with_most_best_effort_that_keeps_the_tail(self):
         cell = cells.cell_of([result(split_to_25=row(1.05, 0.2), split_to_50=row(1.09, 0.4),
@@ -90,14 +80,13 @@ class Cells(unittest.TestCase):
                                      auto_at_mps=row(1.4, 0.5, **tokens))])
         self.assertEqual([of["tail"] for of in cells.ways_of(cell).values()], [1.06, 1.06])
 
-    def test_what_was_not_measured_is_counted_and_no_zero(self):
+    def test_what_was_not_measured_is_no_zero(self):
         half = row({"few": 20}, 0.8)
         del half["jobs"]["L"]["per_s_over_alone"]
         self.keep(a=result(mps=row(4.0, 0.8), auto_at_mps=row(1.04, 0.5)),
                   b=result(mps=half, auto_at_mps=row(1.08, 0.4)))
-        tables = cells.tables()
-        self.assertIn("| MPS | 4.00 (1 of 2) | 4.00 (1 of 2) | 0.80 (1 of 2) |", tables["front"])
-        self.assertIn("| b | 400 | 1.02 / –, – | 1.02 / 1.08, 0.40 |", tables["beside_training"])
+        self.assertIn("| b | 400 | 1.02 / –, – | 1.02 / 1.08, 0.40 |",
+                      cells.tables()["beside_training"])
 
     def test_a_row_with_requests_that_had_no_turn_is_told_as_a_lower_bound(self):
         self.keep(a=result(mps=row(4.0, 0.8, unserved=value(3.0)), auto_at_mps=row(1.04, 0.5)))
