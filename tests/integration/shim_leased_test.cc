@@ -95,7 +95,7 @@ TEST_F(ShimLeased, WakesTheDaemonOnceForEachNap) {
   predict(10);
   daemon_.control().header.spin_us = 0;  // no ring is left out for being soon behind another
   daemon_.control().sleeping = ipc::kWakeOnAny;
-  daemon_.rung();
+  while (daemon_.rung(50)) continue;  // a slow helper may still tell of the first launch
   for (const uint32_t nap : {7, 8}) {
     daemon_.control().naps = nap;
     for (int i = 0; i < 5; ++i) app("launch");
