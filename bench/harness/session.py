@@ -61,7 +61,6 @@ def commit(dist):
     return known[1] if known else os.environ.get("HEDDLE_COMMIT", "unknown")
 
 
-
 def origin(options, benchmark):
     """The first words of a result file."""
     return {"benchmark": benchmark, "mode": "simulated" if options.sim else "real",

@@ -2,11 +2,11 @@
 """Do programs get what rules request of the GPU's time, and never more than their limits? Under
 `auto`, time-sliced and under MPS: four programs that are busy with 40, 30, 20 and 10 %; the same
 while the first asks for nothing, and while it works for a third of the time, of which the parts
-are then; one with a limit, alone and beside another; and one with both
-below a service that never pauses, and while that is idle.
+are then; one with a limit, alone and beside another; and one with both below a service that never
+pauses, and while that is idle.
 
-    compute.py --dist dist --out bench/results/compute.json      two minutes
-    compute.py --sim --block-s 2 --out /tmp/compute.json         the logic, on the simulated GPU
+    compute.py --dist dist --out bench/results/compute.json      three minutes
+    compute.py --sim --block-s 6 --out /tmp/compute.json         the logic, on the simulated GPU
 """
 
 import sys
@@ -133,7 +133,10 @@ def parse(arguments):
     add("--block-s", type=float, default=11)
     add("--kernel-us", type=int, default=300)
     add("--points", type=float, default=POINTS)
-    return session.add_origin(parser.parse_args(arguments), "tests/gpu/compute.py", arguments)
+    options = parser.parse_args(arguments)
+    if options.block_s < 6:
+        parser.error("--block-s: 6 at least, for a third of it is looked at by the second")
+    return session.add_origin(options, "tests/gpu/compute.py", arguments)
 
 
 def main():
