@@ -67,8 +67,9 @@ of a second of their blocks):
   tbt_ms          time between tokens, of iterations that make tokens: mean, p50, p90, p99
   ttft_ms         time from arrival to the first token: likewise
   per_s           iterations a second;  *_over_alone: over the bare block of the same repetition;
-                  mean_over_timeslice: over the row timeslice;  few: N stands for a quantile of too
-                  few requests (p99_requests of the scenario)
+                  mean_over_timeslice: over the row timeslice;  mean_over_timesliced: of a job alone
+                  under MPS, over alone without;  few: N stands for a quantile of too few requests
+                  (p99_requests of the scenario)
   in_1.1_p99, in_1.25_p99  share of requests (of a job that makes tokens: of times between them)
                   within so many times alone's p99 of the same repetition; unserved ones are not
   cost            of heddle, of a paired job: how much longer an iteration takes than its partner

@@ -60,6 +60,7 @@ def load_matplotlib():
 def origin(result):
     """Where the figures come from, in words that a reader of the picture alone needs."""
     last = result["sessions"][-1]
+    commits = " and ".join(dict.fromkeys(of["commit"] for of in result["sessions"]))
     where = result["gpu"]
     if "kept" in result:
         return f"{where}; commits {last['commit']}, {last['date'][:10]}"
@@ -67,7 +68,7 @@ def origin(result):
         where = ("simulated GPU" if where == "simulated" else where) + ": every figure is simulated"
     else:
         where += f", driver {last['driver']}"
-    return (f"{where}; commit {last['commit']}, {last['date'][:10]}, "
+    return (f"{where}; commit {commits}, {last['date'][:10]}, "
             f"{result['repetitions_done']} repetitions of {result['block_s']:g} s a row")
 
 

@@ -163,7 +163,12 @@ class Summary {
     put(out, "per_s", rates);
     put(out, "shim_cpu", shim_cpu);
     if (any_unserved) out["unserved"] = to_json(of_blocks(mean(unserved)));
-    if (row.alone) return out;
+    if (row.alone) {
+      const bool served = row.mps && job.role == scenario::Role::kLatency;
+      const std::string bare = alone_name(job.name, false);
+      if (served) put(out, "mean_over_timesliced", paired(row.name, bare, job.name, kMean));
+      return out;
+    }
     const std::string alone = alone_name(job.name, row.mps);
     for (const Metric& m : kMetrics) {
       const std::string key = std::string(m.name) + "_over_alone";

@@ -292,6 +292,16 @@ std::string equality(const Json& equal) {
   return equal.is_null() ? "not compared" : equal.get<bool>() ? "bit-equal" : "DIFFERENT";
 }
 
+// Of which heddle: a result that was gone on with can be of several.
+std::string commits(const Json& sessions) {
+  std::string text;
+  for (const Json& session : sessions) {
+    const std::string one = session.at("commit");
+    if (text.find(one) == text.npos) text += (text.empty() ? "commit " : " and ") + one;
+  }
+  return text;
+}
+
 // What was measured where, how often.
 std::string origin(const Json& result) {
   const Json& last = result.at("sessions").back();
@@ -303,27 +313,28 @@ std::string origin(const Json& result) {
     text += ", driver " + last.at("driver").get<std::string>();
   }
   const double settle_s = result.value("settle_s", 0.0);
-  return text + "; " + last.at("date").get<std::string>().substr(0, 10) + ", commit " +
-         last.at("commit").get<std::string>() + ", seed " + result.at("seed").dump() +
-         ", blocks of " + three(result.at("block_s")) + " s, " +
+  return text + "; " + last.at("date").get<std::string>().substr(0, 10) + ", " +
+         commits(result.at("sessions")) + ", seed " + result.at("seed").dump() + ", blocks of " +
+         three(result.at("block_s")) + " s, " +
          (settle_s > 0 ? "policies settled for " + three(settle_s) + " s, " : "") +
          result.at("repetitions_done").dump() + " repetitions in " +
          std::to_string(result.at("sessions").size()) + " sessions";
-  ;
 }
 
-// What the figures do not show, for it never ended: iterations longer than a block, and requests
-// that nobody came to.
-std::string without_time(const Json& result) {
+// What no ratio to alone shows: iterations longer than a block, requests that nobody came to, and
+// what MPS costs a job alone.
+std::string beside_ratios(const Json& result) {
   std::string text;
   for (const auto& [row, figures] : result.at("figures").items()) {
     for (const auto& [job, found] : figures.at("jobs").items()) {
+      if (const Json* mps = at(found, {"mean_over_timesliced"}); mps != nullptr) {
+        text += " Under MPS " + job + " alone takes " + with_doubt(mps) + " times as long.";
+      }
       if (const Json* unserved = at(found, {"unserved"}); unserved != nullptr) {
-        text.append(" ").append(row).append(": ").append(value(unserved)).append(" requests of ");
-        text.append(job).append(" a block were not begun in time, and count in no time.");
+        text += " " + row + ": " + value(unserved) + " requests of " + job +
+                " a block were not begun in time, and count in no time.";
       } else if (found.value("samples", 1) == 0) {
-        text.append(" ").append(row).append(": no iteration of ").append(job);
-        text.append(" ended in a block.");
+        text += " " + row + ": no iteration of " + job + " ended in a block.";
       }
     }
   }
@@ -339,7 +350,7 @@ std::string findings(const Json& result) {
     text += " " + job + " alone leaves the GPU idle " + three(100 * judged) + " % of its time";
     text += other != judged ? " (untraced " + three(100 * other) + " %)." : ".";
   }
-  text += without_time(result);
+  text += beside_ratios(result);
   if (const Json* outputs = at(result, {"outputs"})) {
     text += " Outputs: bare against bare " + equality((*outputs).at("control_equal")) +
             ", heddle against bare " + equality((*outputs).at("heddle_equal")) + ".";

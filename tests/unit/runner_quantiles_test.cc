@@ -125,5 +125,20 @@ TEST(Quantiles, ALatencyJobIsHeldAgainstTimeSlicingToo) {
   EXPECT_FALSE(out["figures"]["timeslice"]["jobs"]["hp"].contains("mean_over_timeslice"));
 }
 
+TEST(Quantiles, WhatMpsCostsALatencyJobAloneIsAFigure) {
+  const auto s = pair("policies = [\"fifo\"]");
+  auto blocks = tails(100);
+  for (Block& block : tails(100)) {
+    if (block.row.rfind("alone/", 0) != 0) continue;
+    block.row += "@mps";
+    for (auto& us : block.jobs["hp"].us) us += us / 4;
+    blocks.push_back(block);
+  }
+  Json out = summarize(s, plan(s).rows, blocks)["figures"];
+  EXPECT_EQ(out["alone/hp@mps"]["jobs"]["hp"]["mean_over_timesliced"]["value"], 1.25);
+  EXPECT_FALSE(out["alone/hp"]["jobs"]["hp"].contains("mean_over_timesliced"));
+  EXPECT_FALSE(out["alone/be@mps"]["jobs"]["be"].contains("mean_over_timesliced"));
+}
+
 }  // namespace
 }  // namespace heddle::bench
