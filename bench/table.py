@@ -32,7 +32,7 @@ from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, rea
 
 NOT_MEASURED = "Not measured."
 CAMPAIGN = "campaign"  # of raws: the front page shows it
-FRONT = ("H mean", "H p99", "L rate")
+FRONT_WAYS = ("timeslice", "mps+priority", "mps:25", "auto", "auto@mps")
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
@@ -296,21 +296,28 @@ def raw_tables(bench):
                               stdout=subprocess.PIPE).stdout.strip()
         found[folder.name] = "\n".join([said, *stale(paths)])
         if folder.name == CAMPAIGN:
-            found["front"] = front(said)
+            found["front"] = "\n".join([front(said), *stale(paths)])
     return found
 
 
 def front(said):
-    """A row a way, of what heddle-bench says: of each pair H's mean, p99 and L, no intervals."""
+    """A row a pair, of what heddle-bench says: of each way H's tail and L, no intervals."""
     lines = [line.strip("|").split("|") for line in said.split("\n\n")[0].splitlines()]
-    ways = [way.strip() for way in lines[0][1:-1]]
+    ways = [way.strip() for way in lines[0]]
     of = {}
-    for label, *cells_ in lines[2:]:
-        pair, _, figure = label.strip().partition(": ")
-        of.setdefault(pair, {})[figure] = [cell.split("[")[0].strip() for cell in cells_]
-    rows = [[way, *(" · ".join(found[figure][i] for figure in FRONT) for found in of.values())]
-            for i, way in enumerate(ways)]
-    return markdown(["H's mean · its p99 · L's rate, ÷ alone", *of], rows)
+    for cells_ in lines[2:]:
+        pair, _, figure = cells_[0].strip().partition(": ")
+        of.setdefault(pair, {})[figure] = {way: cell.split("[")[0].strip()
+                                           for way, cell in zip(ways, cells_)}
+
+    def cell(found, way):
+        tail = found["H p99"][way]
+        if tail == "few" and "H TBT p99" in found:  # few answers have many tokens
+            tail = found["H TBT p99"][way]
+        return f"{tail} · {found['L rate'][way]}"
+    return markdown(["H's p99 · L's rate, ÷ alone", *FRONT_WAYS],
+                    [[pair, *(cell(found, way) for way in FRONT_WAYS)]
+                     for pair, found in of.items()])
 
 
 def stale(paths):
