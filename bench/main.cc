@@ -105,6 +105,8 @@ results. Jobs are their [job.sim]: synthetic iterations, or a trace that `heddle
 whose client plays as a program (its kernels' durations, its host time between calls, its
 synchronizing calls), not at the recorded times. Rows and figures are those of `run`; everything
 is labelled simulated.
+SCENARIO may be a result of `run` or `keep`: then each job's stand-in does as was measured of it
+alone, so that other policies and rates can be tried on a twin of it.
 
   oracle, oracle@mps  a clairvoyant policy that knows every gap and every duration and grants what
                       ends in time: the bound for filling gaps, from which each row's distance is
@@ -115,10 +117,10 @@ is labelled simulated.
                       stream)";
 
 constexpr const char* kValidateHelp =
-    R"(How far virtual time is from what was measured: REAL, of `run` or `keep`, against `virtual` of the same
-scenario. Per figure and row: both values and the error; per figure: how many rows are within 15 %,
-and how many of the pairs of rows that really differ by more than 5 % the simulation puts in the same
-order.)";
+    R"(How far virtual time is from what was measured: each REAL, of `run` or `keep`, against `virtual
+REAL`, its twin. Of one per figure and row: both values and the error; per figure: how many rows are
+within 15 %, and how many of the pairs of rows that really differ by more than 5 % the simulation
+puts in the same order. Of several: the median error of each way of sharing.)";
 
 constexpr const char* kLearnHelp =
     "Profiles of a scenario's programs, for `run --profiles`: `heddle profile sweep` and `probe`";
@@ -314,17 +316,13 @@ int main(int argc, char** argv) {
   CLI::App* alone = app.add_subcommand("alone", kAloneHelp);
   alone->add_option("seconds", alone_s)->required();
   alone->add_option("command", program)->required();
-  std::string real;
+  std::vector<std::string> files;
   CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
-  validate->add_option("real", real)->type_name("REAL")->required();
-  validate->add_option("scenario", simulation.scenario)->type_name("SCENARIO")->required();
-  validate->add_option("--pair", simulation.pair, "which of a file that has many")
-      ->type_name("NAME");
+  validate->add_option("real", files, "results")->type_name("REAL")->required();
   validate->add_option("--seed", simulation.seed, "instead of the scenario's")->type_name("N");
   validate
       ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
-  std::vector<std::string> files;
   heddle::bench::TableStyle table_style;
   CLI::App* table = app.add_subcommand("table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
@@ -358,7 +356,7 @@ int main(int argc, char** argv) {
   for (int i = 0; i < argc; ++i) run.command.append(i == 0 ? "" : " ").append(argv[i]);
   simulation.command = run.command;
   try {
-    if (validate->parsed()) return heddle::bench::print_validation(real, simulation);
+    if (validate->parsed()) return heddle::bench::print_validation(files, simulation);
     if (virtual_time->parsed()) return heddle::bench::print_virtual(simulation);
     if (runner->parsed() && run.device == "virtual" && !run.plan)
       return run_virtually(*runner, run);

@@ -32,6 +32,7 @@ from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, rea
 
 NOT_MEASURED = "Not measured."
 CAMPAIGN = "campaign"  # of raws: the front page shows it
+OF_RAWS = ("front", "twin")
 FRONT_WAYS = ("timeslice", "mps+priority", "mps:25", "auto", "auto@mps")
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
@@ -297,6 +298,9 @@ def raw_tables(bench):
         found[folder.name] = "\n".join([said, *stale(paths)])
         if folder.name == CAMPAIGN:
             found["front"] = "\n".join([front(said), *stale(paths)])
+            found["twin"] = subprocess.run([bench, "validate", "--seed", "1", *paths], text=True,
+                                           check=True, stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL).stdout.strip()
     return found
 
 
@@ -363,7 +367,7 @@ def tables():
 def replaced(text, found):
     def fill(match):
         name = match[2]
-        if name not in found and (name == "front" or (RESULTS / "raw" / name).is_dir()):
+        if name not in found and (name in OF_RAWS or (RESULTS / "raw" / name).is_dir()):
             return match[0]
         return f"{match[1]}\n{found.get(name, NO_RESULT)}\n{match[3]}"
 

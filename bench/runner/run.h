@@ -15,7 +15,8 @@ namespace heddle::bench {
 // A scenario, and what the command line says instead of its file.
 struct ScenarioOptions {
   std::string scenario;
-  std::string pair;  // of a file that has many
+  std::optional<std::string> text;  // of the scenario, where that file is none
+  std::string pair;                 // of a file that has many
   std::optional<std::vector<std::string>> policies, baselines;
   std::optional<uint32_t> repetitions;
   std::optional<double> block_s;

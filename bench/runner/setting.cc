@@ -66,7 +66,9 @@ scenario::Scenario load(const ScenarioOptions& options) {
     if (!result) throw std::runtime_error(option + result.error().message);
     return *result;
   };
-  scenario::Scenario s = or_throw(scenario::load(options.scenario, options.pair), "");
+  scenario::Scenario s = or_throw(options.text ? scenario::parse(*options.text, options.scenario)
+                                               : scenario::load(options.scenario, options.pair),
+                                  "");
   if (options.policies) {
     s.policies.clear();
     for (const std::string& text : joined(*options.policies)) {

@@ -94,6 +94,7 @@ class Machine {
       : setting_(setting), row_(row), repetition_(repetition), oracle_(row.policy == kOracle) {
     const server::Config config = configuration(row);
     gates_ = config.gates;
+    stops_ = config.stops != server::StopsSetting::kOff;
     core::Config core = config.core;
     core.mps = row.mps;
     core.sm_total = core::SmCount(sim::facts::kSmCount);
@@ -206,6 +207,7 @@ class Machine {
     spec.slowdown_max = {static_cast<float>(job.slowdown_max),
                          static_cast<float>(job.slowdown_p99_max)};
     spec.gates = gates_ && variant.managed && !oracle_;  // which answers each launch at once
+    spec.stops = spec.gates && stops_;
     // CUDA_MPS_CLIENT_PRIORITY=1 of the others is "below normal": they are one level behind.
     const bool split = std::any_of(row_.jobs.begin(), row_.jobs.end(),
                                    [](const Variant& v) { return v.client_priority; });
@@ -221,7 +223,7 @@ class Machine {
   const Row& row_;
   const uint32_t repetition_;
   const bool oracle_;
-  bool gates_ = false;
+  bool gates_ = false, stops_ = false;
   sim::GpuConfig gpu_;
   TimeNs settled_ = 0, from_ = 0, to_ = 0;
   // The machine's scheduler may ask its policy until it ends, and is gone first.

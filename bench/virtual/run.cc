@@ -18,6 +18,7 @@
 #include "bench/runner/table.h"
 #include "bench/virtual/machine.h"
 #include "bench/virtual/outcome.h"
+#include "bench/virtual/stand_in.h"
 
 namespace heddle::bench {
 namespace {
@@ -44,8 +45,20 @@ double cpu_now() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) / 1e9;
 }
 
-Scenario read_scenario(const VirtualOptions& options) {
+// Of a result of `run` or `keep`: what it measured, and stand-ins that do as its jobs did.
+Scenario twin(VirtualOptions options) {
+  const Json measured = figured(read_json(options.scenario), options.scenario);
+  if (!measured.contains("scenario")) {
+    throw std::runtime_error(options.scenario + ": has no scenario; name a result of `run`");
+  }
+  options.text = measured.at("scenario");
   Scenario s = load(options);
+  do_as_measured(s, measured);
+  return s;
+}
+
+Scenario read_scenario(const VirtualOptions& options) {
+  Scenario s = is_result(options.scenario) ? twin(options) : load(options);
   if (!s.seed) s.seed = std::random_device()() % kSeeds;
   for (const scenario::Job& job : s.jobs) {
     if (!job.sim) {
@@ -268,6 +281,10 @@ Json to_json(const std::vector<Distance>& distances) {
 }
 
 }  // namespace
+
+bool is_result(const std::string& file) {
+  return file.ends_with(".json") || file.ends_with(".raw");
+}
 
 VirtualRun run_virtual(const VirtualOptions& options) {
   Scenario s = read_scenario(options);

@@ -10,6 +10,7 @@
 
 namespace heddle::bench {
 
+// `scenario` may be a result: then its jobs' stand-ins do as was measured of each alone.
 struct VirtualOptions : ScenarioOptions {
   std::string json;
   std::string policy_directory;  // empty: the installed one
@@ -20,6 +21,8 @@ struct VirtualOptions : ScenarioOptions {
   std::string trace;      // folder for a trace of each row with a policy, of its first repetition
   std::string command;
 };
+
+bool is_result(const std::string& file);
 
 // Runs, prints tables and writes the file; an exit status.
 int print_virtual(const VirtualOptions& options);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 
 #include "bench/runner/kept.h"
@@ -121,18 +120,67 @@ Order order_of(const std::vector<Comparison>& rows, double least) {
   return order;
 }
 
-int print_validation(const std::string& real, const VirtualOptions& options) {
+namespace {
+
+std::vector<Comparison> simulate(const std::string& real, VirtualOptions options) {
   const Json measured = figured(read_json(real), real);
-  const heddle::Result<Scenario> scenario = scenario::load(options.scenario, options.pair);
-  if (!scenario) throw std::runtime_error(scenario.error().message);
-  const RowFigures truth = figures_of(measured, *scenario, real);
+  options.scenario = real;
   const VirtualRun run = run_virtual(options);
-  const std::vector<Comparison> all =
-      compare(truth, figures_of(run.result, *scenario, options.scenario + " (simulated)"));
-  std::cout << "**" << scenario->name << "**: " << real << " ("
-            << measured.value("mode", "mode unknown") << ", " << measured.value("gpu", "?")
-            << ") against virtual time, seed " << run.result["seed"] << "\n\n"
-            << "| figure | row | real | simulated | error | |\n"
+  const heddle::Result<Scenario> scenario = scenario::parse(measured.at("scenario"), real);
+  if (!scenario) throw std::runtime_error(scenario.error().message);
+  std::cerr << real << ": seed " << run.result["seed"] << '\n';
+  return compare(figures_of(measured, *scenario, real),
+                 figures_of(run.result, *scenario, real + " (simulated)"));
+}
+
+// Of each way and figure: how far off the middle one of the results is, and how many are near.
+void print_ways(const std::vector<Comparison>& all) {
+  std::vector<std::string> ways, metrics;
+  const auto note = [](std::vector<std::string>& in, const std::string& name) {
+    if (std::find(in.begin(), in.end(), name) == in.end()) in.push_back(name);
+  };
+  for (const Comparison& c : all) {
+    if (!c.is_ratio() || is_input(c)) continue;
+    note(ways, c.row);
+    note(metrics, c.metric);
+  }
+  std::cout << "| median error (within " << 100 * kAim << " %) |";
+  for (const std::string& metric : metrics) std::cout << ' ' << metric << " |";
+  std::cout << "\n| --- |";
+  for (size_t i = 0; i < metrics.size(); ++i) std::cout << " ---: |";
+  std::cout << '\n';
+  for (const std::string& way : ways) {
+    std::cout << "| " << way << " |";
+    for (const std::string& metric : metrics) {
+      std::vector<double> off;
+      for (const Comparison& c : all) {
+        if (c.row == way && c.metric == metric) off.push_back(std::abs(c.error()));
+      }
+      const auto near = std::count_if(off.begin(), off.end(), [](double e) { return e <= kAim; });
+      char text[64] = " – |";
+      if (!off.empty()) {
+        snprintf(text, sizeof text, " %.0f %% (%zd of %zu) |", 100 * median(off).value, near,
+                 off.size());
+      }
+      std::cout << text;
+    }
+    std::cout << '\n';
+  }
+}
+
+}  // namespace
+
+int print_validation(const std::vector<std::string>& reals, const VirtualOptions& options) {
+  std::vector<Comparison> all;
+  for (const std::string& real : reals) {
+    const std::vector<Comparison> one = simulate(real, options);
+    all.insert(all.end(), one.begin(), one.end());
+  }
+  if (reals.size() > 1) {
+    print_ways(all);
+    return 0;
+  }
+  std::cout << "| figure | row | real | simulated | error | |\n"
             << "| --- | --- | ---: | ---: | ---: | --- |\n";
   for (size_t i = 0; i < all.size();) {
     size_t end = i;
@@ -141,16 +189,6 @@ int print_validation(const std::string& real, const VirtualOptions& options) {
         {all.begin() + static_cast<ptrdiff_t>(i), all.begin() + static_cast<ptrdiff_t>(end)});
     i = end;
   }
-  for (const scenario::Job& job : scenario->jobs) {
-    std::cout << (&job == scenario->jobs.data() ? "\nIn the simulation: " : "; ") << job.name
-              << " is "
-              << (job.sim->trace.empty()
-                      ? "a synthetic stand-in"
-                      : std::filesystem::path(job.sim->trace).filename().string());
-  }
-  std::cout
-      << ".\nInputs: traces, and the rows of a job alone, which made the stand-ins; no other row "
-         "of this result did.\n\n";
   return 0;
 }
 

@@ -23,6 +23,7 @@ struct Comparison {
   std::string row, metric;
   double real = 0, simulated = 0;
   double error() const { return simulated / real - 1; }
+  bool is_ratio() const { return metric.ends_with("÷ alone"); }
 };
 // Figures that both have, by metric and then by row.
 std::vector<Comparison> compare(const RowFigures& real, const RowFigures& simulated);
@@ -42,7 +43,8 @@ struct Order {
 };
 Order order_of(const std::vector<Comparison>& one_metric, double least);
 
-// Simulates the scenario of `options` and prints tables; an exit status.
-int print_validation(const std::string& real, const VirtualOptions& options);
+// Simulates what each result measured and prints how far off that is: of one each figure, of
+// several a line a way. An exit status.
+int print_validation(const std::vector<std::string>& reals, const VirtualOptions& options);
 
 }  // namespace heddle::bench
