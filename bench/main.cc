@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -129,7 +130,9 @@ constexpr const char* kAloneHelp =
     "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
 
 constexpr const char* kTableHelp =
-    "Markdown tables from result files of `run` and `keep`, computed from their raw blocks";
+    "Markdown tables from result files of `run` and `keep`, computed from their raw blocks; what "
+    "the "
+    "figures mean: heddle-bench run --help";
 
 constexpr const char* kKeepHelp =
     "Writes of a result what `table` needs, each request in 1 to 2 bytes: bench/results/raw has "
@@ -166,10 +169,19 @@ constexpr const char* kGatedHelp =
     "Lets N clients make COUNT gated launches in all, in virtual time and this process: what the "
     "daemon takes for each, whose instructions tests/tidy/instructions.py counts under callgrind";
 
+// With the first sentence of `help` in the list of all; its own --help has the rest as well.
+CLI::App* add(CLI::App& app, const char* name, const std::string& help) {
+  const size_t end = std::min(help.find(". "), help.find(".\n"));
+  if (end >= help.size()) return app.add_subcommand(name, help);
+  std::string first = help.substr(0, end);
+  std::replace(first.begin(), first.end(), '\n', ' ');
+  return app.add_subcommand(name, first)->footer(help.substr(end + 2));
+}
+
 // What `run` and `virtual` both take.
 CLI::App* add_scenario(CLI::App& app, const char* name, const char* help,
                        heddle::bench::ScenarioOptions& options) {
-  CLI::App* command = app.add_subcommand(name, help);
+  CLI::App* command = add(app, name, help);
   command->add_option("scenario", options.scenario)->type_name("SCENARIO")->required();
   command->add_option("--pair", options.pair, "which of a file that has many: PAIR or PAIR_VARIANT")
       ->type_name("NAME");
@@ -280,7 +292,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
 
   heddle::bench::MicroOptions options;
-  CLI::App* micro = app.add_subcommand("micro", kMicroHelp);
+  CLI::App* micro = add(app, "micro", kMicroHelp);
   micro->add_option("--json", options.json, "also write the figures to FILE")->type_name("FILE");
   micro->add_option("--driver", options.driver, "another driver, such as the GPU's libcuda.so.1")
       ->check(CLI::ExistingFile)
@@ -288,10 +300,10 @@ int main(int argc, char** argv) {
   micro->add_flag("--quick", options.quick, "a tenth of the rounds: seconds, less precise");
 
   uint32_t count = 1000;
-  CLI::App* launches = app.add_subcommand("launches", kLaunchesHelp);
+  CLI::App* launches = add(app, "launches", kLaunchesHelp);
   launches->add_option("--count", count)->type_name("COUNT");
   uint32_t clients = 16;
-  CLI::App* gated = app.add_subcommand("gated", kGatedHelp);
+  CLI::App* gated = add(app, "gated", kGatedHelp);
   gated->add_option("--count", count)->type_name("COUNT");
   gated->add_option("--clients", clients)->type_name("N")->check(CLI::Range(1, 1024));
   bool beside = false;
@@ -313,38 +325,38 @@ int main(int argc, char** argv) {
   learn->add_flag("--probe", learning.probe, "times beside microbenchmarks");
   double alone_s = 0;
   std::vector<std::string> program;
-  CLI::App* alone = app.add_subcommand("alone", kAloneHelp);
+  CLI::App* alone = add(app, "alone", kAloneHelp);
   alone->add_option("seconds", alone_s)->required();
   alone->add_option("command", program)->required();
   std::vector<std::string> files;
-  CLI::App* validate = app.add_subcommand("validate", kValidateHelp);
+  CLI::App* validate = add(app, "validate", kValidateHelp);
   validate->add_option("real", files, "results")->type_name("REAL")->required();
   validate->add_option("--seed", simulation.seed, "instead of the scenario's")->type_name("N");
   validate
       ->add_option("--policy-dir", simulation.policy_directory, "default: the installed policies")
       ->type_name("FOLDER");
   heddle::bench::TableStyle table_style;
-  CLI::App* table = app.add_subcommand("table", kTableHelp);
+  CLI::App* table = add(app, "table", kTableHelp);
   table->add_option("files", files, "results")->type_name("FILE")->required();
   table->add_flag("--wide", table_style.wide, "a table of each, with all columns");
   table->add_flag("--all", table_style.all, "also each figure with its interval, spread and n");
   std::string from, to;
-  CLI::App* keep = app.add_subcommand("keep", kKeepHelp);
+  CLI::App* keep = add(app, "keep", kKeepHelp);
   keep->add_option("result", from)->type_name("IN.json")->required();
   keep->add_option("kept", to)->type_name("OUT.raw")->required();
   CLI::App* figures =
       app.add_subcommand("figures", "Prints a result of `run` or `keep` as JSON, with all figures");
   figures->add_option("result", from)->type_name("RESULT")->required();
-  CLI::App* report = app.add_subcommand("report", kReportHelp);
+  CLI::App* report = add(app, "report", kReportHelp);
   report->prefix_command()->set_help_flag();
-  CLI::App* interference = app.add_subcommand("interference", kInterferenceHelp);
+  CLI::App* interference = add(app, "interference", kInterferenceHelp);
   interference->prefix_command()->set_help_flag();
-  CLI::App* pairs = app.add_subcommand("pairs", kPairsHelp);
+  CLI::App* pairs = add(app, "pairs", kPairsHelp);
   pairs->prefix_command()->set_help_flag();
-  CLI::App* collect = app.add_subcommand("collect", kCollectHelp);
+  CLI::App* collect = add(app, "collect", kCollectHelp);
   collect->prefix_command()->set_help_flag();
   std::string first, second;
-  CLI::App* agree = app.add_subcommand("agree", kAgreeHelp);
+  CLI::App* agree = add(app, "agree", kAgreeHelp);
   agree->add_option("first", first)->type_name("A.json")->required();
   agree->add_option("second", second)->type_name("B.json")->required();
 

@@ -188,7 +188,8 @@ void add_queries(CLI::App& app, Options& o) {
 }
 
 void add_watching(CLI::App& app, Options& o) {
-  CLI::App* top = app.add_subcommand("top", "Who has the GPU now: shares, launches, waits");
+  CLI::App* top = app.add_subcommand("top", "Who has the GPU now: shares, launches, waits")
+                      ->footer(top_help() + kFooter);
   top->add_flag("--once", o.top.once, "print it once, of one interval");
   top->add_option("--interval", o.top.interval_s, "seconds between two looks (1)")
       ->check(between(0.1, 3600));

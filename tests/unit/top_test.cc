@@ -160,5 +160,17 @@ TEST(Top, SortsAndFitsEightyColumnsAndTheLinesThereAre) {
   EXPECT_LT(by_priority.find("1010 "), by_priority.find("1001 ")) << by_priority;
 }
 
+TEST(Top, HelpSaysWhatEachColumnMeans) {
+  std::istringstream lines(top_help());
+  size_t columns = 0;
+  for (std::string line; std::getline(lines, line);) {
+    EXPECT_LE(line.size(), 80u) << line;
+    if (!line.starts_with("  ")) continue;
+    EXPECT_GT(line.size(), 20u) << line;
+    ++columns;
+  }
+  EXPECT_EQ(columns, 14u);
+}
+
 }  // namespace
 }  // namespace heddle::cli

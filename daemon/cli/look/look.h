@@ -60,6 +60,8 @@ struct TopSample {
 // {interval_s, policy, gpus: [...], clients: [...]}: shares and rates between two samples.
 nlohmann::json top_between(const TopSample& before, const TopSample& after);
 
+// What its columns mean.
+std::string top_help();
 // As people read it, in 80 columns and at most `lines` lines.
 std::string top_text(const nlohmann::json& top, const std::string& sort, size_t lines);
 

@@ -142,31 +142,43 @@ struct Column {
   const char* head;
   size_t width;
   bool right;
+  const char* meaning;  // for --help
   std::string (*text)(const json& row);
   const char* mode = nullptr;  // in which it says something; nullptr: in each
 };
 
 const Column kTable[] = {
-    {"", 1, false, [](const json& r) { return std::string(r.at("runs_now") ? "*" : " "); }},
-    {"PID", 7, true, [](const json& r) { return r.at("pid") == 0 ? "?" : r.at("pid").dump(); }},
-    {"Q", 1, true, [](const json& r) { return r.at("priority").dump(); }},
-    {"LABEL", 10, false, [](const json& r) { return printable(r.at("label")); }},
-    {"GPU", 3, true, [](const json& r) { return r.at("device").dump(); }},
-    {"GPU%", 5, true, [](const json& r) { return fixed("%.1f", r.at("gpu_pct")); }},
-    {"SHARE", 5, true, [](const json& r) { return fixed("%.0f%%", r.at("share_pct")); }},
-    {"LNCH/S", 6, true, [](const json& r) { return fixed("%.0f", r.at("launches_per_s")); }},
-    {"P50", 5, true, [](const json& r) { return duration(r.at("wait_p50_us")); }},
-    {"P99", 5, true, [](const json& r) { return duration(r.at("wait_p99_us")); }},
-    {"MAY", 6, true, allowed_of},
-    {"SMS", 3, true,
+    {"", 1, false, "*: its work is on the GPU now",
+     [](const json& r) { return std::string(r.at("runs_now") ? "*" : " "); }},
+    {"PID", 7, true, "its process; ?: it is of another PID namespace",
+     [](const json& r) { return r.at("pid") == 0 ? "?" : r.at("pid").dump(); }},
+    {"Q", 1, true, "0 (most important) to 9",
+     [](const json& r) { return r.at("priority").dump(); }},
+    {"LABEL", 10, false, "of heddle run --label or its rule, else its program",
+     [](const json& r) { return printable(r.at("label")); }},
+    {"GPU", 3, true, "number of the GPU: a client of two GPUs has two lines",
+     [](const json& r) { return r.at("device").dump(); }},
+    {"GPU%", 5, true, "part of the interval in which its kernels ran",
+     [](const json& r) { return fixed("%.1f", r.at("gpu_pct")); }},
+    {"SHARE", 5, true, "its part of the GPU time that all clients there had",
+     [](const json& r) { return fixed("%.0f%%", r.at("share_pct")); }},
+    {"LNCH/S", 6, true, "its launches a second",
+     [](const json& r) { return fixed("%.0f", r.at("launches_per_s")); }},
+    {"P50", 5, true, "how long its held launches waited, the median; -: none was",
+     [](const json& r) { return duration(r.at("wait_p50_us")); }},
+    {"P99", 5, true, "and the longest but 1 %",
+     [](const json& r) { return duration(r.at("wait_p99_us")); }},
+    {"MAY", 6, true, "lease, open or gate, as in heddle ps; free: not managed", allowed_of},
+    {"SMS", 3, true, "under MPS: how many SMs it may use",
      [](const json& r) { return r.at("sms").is_null() ? "all" : r.at("sms").dump(); }, "mps"},
-    {"STOOD", 5, true,
+    {"STOOD", 5, true, "time-sliced: part of the interval in which it was stopped",
      [](const json& r) {
        const double pct = r.at("stood_pct");
        return pct > 0 ? fixed(pct < 9.95 ? "%.1f%%" : "%.0f%%", pct) : "-";
      },
      "timeslice"},
-    {"MEM GiB", 9, true, [](const json& r) { return r.at("memory").get<std::string>(); }},
+    {"MEM GiB", 9, true, "its device memory, or of all who share its limit / the limit",
+     [](const json& r) { return r.at("memory").get<std::string>(); }},
 };
 
 void sort_rows(std::vector<json>& rows, const std::string& by) {
@@ -319,6 +331,14 @@ json top_between(const TopSample& before, const TopSample& after) {
           {"policy", after.status.at("policy")},
           {"gpus", std::move(gpus)},
           {"clients", std::move(clients)}};
+}
+
+std::string top_help() {
+  std::string text = "Columns:\n";
+  for (const Column& column : kTable) {
+    text += "  " + cell(column.head, 9, false) + column.meaning + '\n';
+  }
+  return text + '\n';
 }
 
 std::string top_text(const json& top, const std::string& sort, size_t lines) {
