@@ -321,13 +321,13 @@ std::string origin(const Json& result) {
          std::to_string(result.at("sessions").size()) + " sessions";
 }
 
-// What no ratio to alone shows: iterations longer than a block, requests that nobody came to, and
-// what MPS costs a job alone.
+// Of no ratio to alone: iterations longer than a block, requests not begun, what MPS costs alone.
 std::string beside_ratios(const Json& result) {
   std::string text;
   for (const auto& [row, figures] : result.at("figures").items()) {
     for (const auto& [job, found] : figures.at("jobs").items()) {
-      if (const Json* mps = at(found, {"mean_over_timesliced"}); mps != nullptr) {
+      if (at(found, {"mean_over_timesliced", "value"}) != nullptr) {
+        const Json* mps = at(found, {"mean_over_timesliced"});
         text += " Under MPS " + job + " alone takes " + with_doubt(mps) + " times as long.";
       }
       if (const Json* unserved = at(found, {"unserved"}); unserved != nullptr) {
