@@ -128,7 +128,7 @@ def compute_table():
                          f"{100 * sum(of['part'] for of in programs.values()):.1f}"])
     table = markdown(["mode", "at work", "% of the GPU's time", "all"], rows)
     return (f"{table}\n\n{found['gpu']}, driver {found['driver']}, commit {found['commit']}, "
-            f"{found['date'][:10]}; of 11 s, and of each second")
+            f"{found['date'][:10]}; of {found['block_s']:g} s, and of each second")
 
 
 def tables():

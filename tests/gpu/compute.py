@@ -141,7 +141,8 @@ def parse(arguments):
 
 def main():
     options = parse(sys.argv[1:])
-    result = session.origin(options, "compute") | {"modes": {}, "wrong": {}}
+    result = session.origin(options, "compute") | {"block_s": options.block_s, "modes": {},
+                                                     "wrong": {}}
     for mode, mps in (("timeslice", False), ("mps", True)):
         rows = {}
         for programs in (FOUR, HELD, SERVED):
