@@ -1,5 +1,5 @@
 // `heddle-bench virtual`: a scenario in virtual time. The real scheduler core and the real policies
-// on the one GPU model (bench/sim), no clock and no process: equal seeds give equal results to the
+// on the one GPU model (daemon/sim), no clock and no process: equal seeds give equal results to the
 // bit, on any machine and any number of threads.
 #pragma once
 

@@ -28,7 +28,7 @@ class LyingGates : public ServerTest {
     ASSERT_TRUE(post(*honest_, 1));
     ASSERT_TRUE(eventually([&] { return stats()["asked"] == 1; }));
   }
-  // What it tells is looked at, and neither opens nor closes the honest client's gates.
+  // What the liar tells is looked at, and neither opens nor closes the honest client's gates.
   void TearDown() override {
     EXPECT_TRUE(eventually([&] { return status()["devices"].at(0)["waiting"] >= 1; }));
     EXPECT_EQ(honest_->gates().word[0], 0u) << "opened by another's lies";

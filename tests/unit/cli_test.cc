@@ -1,4 +1,4 @@
-// The command line's parts that ask no daemon: would the shim load?
+// The command line's parts that ask no daemon: output, options, and whether the shim would load.
 #include <gtest/gtest.h>
 #include <unistd.h>
 

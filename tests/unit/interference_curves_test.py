@@ -13,7 +13,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "bench/interference.py"
 
-# Alone 100 us, drifting by 2 us a block. Beside: 10 % a block of the antagonist's `ways`.
+# Alone 100 us, drifting by 2 us a block. Beside: 10 % longer for each of the antagonist's `ways`.
 MOCK = r"""#!/bin/sh
 case "$2" in *ways=16*) echo "mock: the GPU fell off the bus" >&2; exit 1 ;; esac
 ways=0; launches=9
