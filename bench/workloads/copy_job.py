@@ -2,9 +2,10 @@
 """The memory-bound antagonist: sums of two large arrays into a third, kernel after kernel, which
 take the DRAM's bandwidth and next to nothing else.
 
-    copy_job.py [--mib 256] [--launches 20]     then the commands of protocol.py on stdin
+    copy_job.py [--mib 256] [--launches 20] [--math]   then the commands of protocol.py on stdin
 
-An iteration is so many launches and a synchronize; each array has --mib, more than any L2.
+An iteration is so many launches and a synchronize; each array has --mib, more than any L2. With
+--math it takes issue slots instead: the logarithm of the gamma function of one array.
 """
 
 import argparse
@@ -16,16 +17,19 @@ from protocol import serve
 
 
 class Job:
-    def __init__(self, mib, launches):
+    def __init__(self, mib, launches, math):
         self.a, self.b, self.sum = (torch.rand(mib << 18, device="cuda") for _ in range(3))
-        self.launches = launches
+        self.launches, self.math = launches, math
         for _ in range(3):
             self.iterate()
         self.about = about()
 
     def iterate(self):
         for _ in range(self.launches):
-            torch.add(self.a, self.b, out=self.sum)
+            if self.math:
+                torch.lgamma(self.a, out=self.sum)
+            else:
+                torch.add(self.a, self.b, out=self.sum)
         torch.cuda.synchronize()
 
     def hash(self, count):
@@ -39,5 +43,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(prog="copy_job.py")
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--launches", type=int, default=20)
+    parser.add_argument("--math", action="store_true")
     options = parser.parse_args()
-    serve(Job(options.mib, options.launches), REPLIES)
+    serve(Job(options.mib, options.launches, options.math), REPLIES)
