@@ -135,7 +135,7 @@ constexpr const char* kTableHelp =
     "figures mean: heddle-bench run --help";
 
 constexpr const char* kKeepHelp =
-    "Writes of a result what `table` needs, each request in 1 to 2 bytes: bench/results/raw has "
+    "Writes of a result what `table` needs, each request in 1 to 3 bytes: bench/results/raw has "
     "such";
 
 constexpr const char* kReportHelp =

@@ -5,7 +5,8 @@
 
 SERVICE is the program that matters, JOB the one that may wait. Both are started here, under a
 heddled of their own in a temporary folder, and ended at the end. Let the job run for longer than
-the measurement takes, and send the service its usual requests meanwhile.
+the measurement takes, and send the service its usual requests meanwhile. Their labels are `service`
+(class latency) and `job` (class batch): a policy that goes by labels must name these.
 
 alone          the service alone, twice before and once behind the job; the job alone at the end
 shared         both, as it is: heddled watches and holds nothing back
@@ -54,7 +55,7 @@ def counted(daemon):
         found[client["label"]][0] += client["counters"]["launches"]
         found[client["label"]][1] += sum(device["gpu_us"] for device in client["devices"])
     now = time.monotonic()
-    return {label: Count(now, *found[label]) for label in (SERVICE, JOB)}
+    return {label: Count(now, *found[label]) for label in (SERVICE, JOB, *found)}
 
 
 def rates(before, after):
@@ -108,7 +109,10 @@ class Program:
 
     def wait_until_at_work(self, patience_s, warm_s):
         deadline, told = time.monotonic() + patience_s, time.monotonic() + 2
-        while not self.speaks and counted(self.daemon)[self.label].launches == 0:
+        while not self.speaks and (seen := counted(self.daemon))[self.label].launches == 0:
+            if other := next((label for label in seen if label not in (SERVICE, JOB)), None):
+                raise HostError(f"{self.label} has the label '{other}': here it keeps the one that "
+                                "heddle try gives it, so leave HEDDLE_LABEL as it is")
             self.check()
             if time.monotonic() > told:
                 told = deadline

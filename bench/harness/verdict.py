@@ -11,6 +11,7 @@ NO_POLICIES = ("builtin", "exclusive", "oracle")
 LITTLE = 1.05     # a slowdown that nobody asks help against
 KEPT = 1.10       # a slowdown that is as good as kept
 HARDLY = 0.05     # of the job's own rate: it hardly runs
+LEFT = 0.75       # of what sharing as it is costs the service: heddle hardly helps
 
 
 def pair(result):
@@ -78,6 +79,9 @@ def judged(service, job, shared, ours, tails, noise, gives):
     if ours >= shared / (1 + noise):
         return (f"heddle does not help here, most often because work of {job} that already runs "
                 f"must finish first: try another policy, shorter kernels, or another GPU.")
+    if ours - 1 > LEFT * (shared - 1):
+        return (f"heddle hardly helps {service}: try another policy, shorter kernels of {job}, or "
+                "another GPU.")
     if tails[1] > tails[0] * (1 + noise):
         return (f"heddle makes the mean shorter and the tail longer: {service}'s p99 ÷ alone is "
                 f"{tails[1]:.2f}, without heddle {tails[0]:.2f}, so try another policy.")

@@ -45,7 +45,7 @@ struct Options {
   std::vector<std::string> tests;
   std::string only;
   std::string client;
-  bool strict = false, as_lua = false, verbose = false, reset = false;
+  bool strict = false, as_lua = false, verbose = false, reset = false, unchecked = false;
   double for_s = 0, wait_s = 1;
   uint64_t generation = 0;
   std::string on_off, output;
@@ -407,11 +407,12 @@ void add_policy(CLI::App& app, Options& o) {
                    "and back to what runs now after so long (90s, 10m, 8h), unless policy keep")
       ->transform(as_seconds())
       ->check(between(0.1, 30 * kDayS));
+  load->add_flag("--unchecked", o.unchecked, "whatever `heddle policy check` finds in the file");
   load->callback([&o] {
     Request request = request_of(Request::Kind::kPolicyLoad);
     request.for_s = o.for_s;
     request.policy = policy_named(o.policy);
-    o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json});
+    o.exit_code = change_policy({o.socket, request, o.wait_s, o.as_json, o.unchecked});
   });
   CLI::App* set = policy->add_subcommand(
       "set", "Change the running policy's parameters until heddled restarts");

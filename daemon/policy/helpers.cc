@@ -285,8 +285,7 @@ void add_trace(Session& s, std::string_view line) {
 }
 
 Result<std::string> read_source(const std::string& path) {
-  return read_file(path, "check that it exists and who owns it; a policy is a page of Lua",
-                   kSourceBytes);
+  return read_file(path, "check that it exists and who owns it", kSourceBytes);
 }
 
 void open_helpers(lua_State* L, Session& s) {

@@ -24,7 +24,7 @@ int true_above(lua_State* L) {
   return 1;
 }
 
-// Four numbers: no table is allocated.
+// Numbers, so that no table is allocated.
 int runs(lua_State* L) {
   const core::Gpu& gpu = *check(L, 1, Kind::kGpu).session->gpu;
   const core::RunTimes times = gpu.runs(static_cast<int>(luaL_checknumber(L, 2)));

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Is a channel's limit kept? For issue slots, L2 and DRAM a program that takes nearly all of it, beside
-a small one that never pauses: without a rule, and limited to a part of the channel's peak. Its use
-is that of its kernels, by Nsight Compute, times its rate over the one alone. The peak is heddle's
-(profiles/gpu).
+"""Is a channel's limit kept? For issue slots, L2 and DRAM a program that takes nearly all of it,
+beside a small one that never pauses: without a rule, and limited to a part of the channel's peak.
+Its use is that of its kernels, by Nsight Compute, times its rate over the one alone. The peak is
+heddle's (profiles/gpu).
 
     channels.py --dist dist --out bench/results/channels.json      four minutes
     channels.py --sim --out /tmp/channels.json                     the logic, on the simulated GPU

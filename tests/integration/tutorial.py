@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The steps of policies/GUIDE.md, "Write one" and "Test it", in their order and as written there.
+"""The steps of policies/GUIDE.md, "Write one" to "Hold by label", in order and as written there.
 
 Usage: tutorial.py HEDDLE GUIDE.md
 """
@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 
-FILES = ("mine.lua", "mine_test.lua")
+FILES = ("mine.lua", "mine_test.lua", "quiet.lua", "quiet_test.lua")
 
 
 def steps(guide):

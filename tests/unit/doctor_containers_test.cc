@@ -22,7 +22,7 @@ TEST(DoctorContainers, TellsWhoWasRefusedLately) {
   auto told = examined(refusals, 0);
   ASSERT_EQ(told.size(), 1u);
   EXPECT_EQ(told[0].level, Finding::Level::kWarn);
-  EXPECT_NE(told[0].text.find("3 times heddled had no place"), std::string::npos);
+  EXPECT_NE(told[0].text.find("3 times heddled refused a program"), std::string::npos);
   EXPECT_NE(told[0].text.find("pid 7 of user 0"), std::string::npos);
   refusals["last"] = "";  // of an unprivileged asker
   told = examined(refusals, 0);

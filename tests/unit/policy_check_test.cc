@@ -204,6 +204,21 @@ TEST_F(PolicyCheckTest, AFailingTestSaysTheSameEachTime) {
   }
 }
 
+TEST_F(PolicyCheckTest, ALaunchThatDidNotWaitSaysWhenItBegan) {
+  save("p.lua", policy(""));
+  save("p_test.lua",
+       "test(\"a\", function(t)\n  local s = t.sim { policy = \"p.lua\" }\n"
+       "  s:client { name = \"n\", priority = 5 }\n"
+       "  s:launch { client = \"n\", us = 100, at = 50 }\n"
+       "  s:at(90):expect { waiting = \"n\" }\nend)\n");
+  const auto results = run_policy_test_file(folder_ + "/p_test.lua");
+  ASSERT_TRUE(results && results->size() == 1);
+  EXPECT_NE((*results)[0].error.find("waiting is '', expected 'n' (n began at 5"),
+            std::string::npos)
+      << (*results)[0].error;
+  EXPECT_NE((*results)[0].error.find("us, by open)"), std::string::npos) << (*results)[0].error;
+}
+
 TEST_F(PolicyCheckTest, SharesThatAreMissedSayThatNobodyWaited) {
   save("p.lua",
        "queue.create(\"q\")\nreturn policy { name = \"p\", api = 1, version = \"1\", "

@@ -78,6 +78,9 @@ class Verdict(unittest.TestCase):
     def test_policy_that_changes_nothing_does_not_help(self):
         self.says("heddle does not help here", 2.0, 2.0, 0.4)
 
+    def test_policy_that_changes_little_hardly_helps(self):
+        self.says("heddle hardly helps api", 2.17, 2.06, 0.74)
+
     def test_job_that_hardly_runs_is_told(self):
         self.says("train hardly runs (2 % of its rate alone)", 2.0, 1.05, 0.02)
 

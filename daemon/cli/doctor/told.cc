@@ -88,12 +88,13 @@ std::vector<Finding> examine_containers(const json& facts) {
   const json refused = facts.at("daemon").at("status").value("refusals", json::object());
   if (refused.value("count", 0) != 0 && refused.at("last_s_ago") <= kRecentS) {
     const std::string last = refused.at("last");  // "": this asker may not know
-    findings.push_back(
-        {Level::kWarn, "refused",
-         refused.at("count").dump() +
-             " times heddled had no place for a program, which then is not held back" +
-             (last.empty() ? "" : "; the last: " + printable(last)),
-         last.empty() ? "root's heddle doctor says who" : "end the programs that hold the places"});
+    findings.push_back({Level::kWarn, "refused",
+                        refused.at("count").dump() +
+                            " times heddled refused a program, which then is not held back" +
+                            (last.empty() ? "" : "; the last: " + printable(last)),
+                        last.empty()
+                            ? "root's heddle doctor says who"
+                            : "end programs that hold places, or give all the same heddle"});
   }
   for (const json& client : facts.at("daemon").at("ps").at("clients")) {
     if (client.value("clock_ahead_s", 0.0) == 0) continue;

@@ -219,9 +219,7 @@ std::string held_text(const json& client, const json& device) {
   if (device.value("allowed", json("lease")) == "lease") return "";
   const std::string held = client.value("held", "");
   if (held == "device") {
-    const bool first = client.value("priority", 1) == 0;
-    return std::string("held on the device") +
-           (first ? "" : ": more important work stops its launches there");
+    return "held on the device: its launches wait there, not in the program";
   }
   const std::string why = client.value("threads_wait_because", "");
   const bool by_default = why == "[daemon] gates is false";

@@ -9,6 +9,7 @@
 
 #include "daemon/cli/daemon.h"
 #include "daemon/cli/look/print.h"
+#include "daemon/policy/lua_policy.h"
 
 namespace heddle::cli {
 namespace {
@@ -61,6 +62,17 @@ std::string quarantined(const json& policy, const std::string& hash) {
          "; mend the file, saving it loads it";
 }
 
+// What the linter finds in a file, "" if nothing. What cannot be read here, the daemon may.
+std::string mistakes_in(const std::string& policy) {
+  if (!policy.starts_with('/')) return "";
+  const auto loaded = policy::load_policy_file(policy);
+  std::string all;
+  if (!loaded) return all;
+  for (const std::string& mistake : (*loaded)->mistakes()) all += mistake + '\n';
+  return all.empty() ? all
+                     : all + "nothing was changed; mend that, or load it all the same: --unchecked";
+}
+
 }  // namespace
 
 std::string policy_named(const std::string& word) {
@@ -72,6 +84,10 @@ std::string policy_named(const std::string& word) {
 
 int change_policy(const PolicyChange& change) {
   using Clock = std::chrono::steady_clock;
+  if (const std::string why = change.unchecked ? "" : mistakes_in(change.request.policy);
+      !why.empty()) {
+    return show_error(change.as_json, {kFailed, why, {}});
+  }
   Answer answer = ask(change.socket, change.request);
   if (answer.code != kOk) return show_error(change.as_json, answer);
   const std::string hash = answer.json.at("policy").value("hash", "");
@@ -98,9 +114,11 @@ int change_policy(const PolicyChange& change) {
   } else {
     print_policy(std::cout, {{"policy", policy}});
   }
+  int status = kOk;
   if (const uint64_t faults = policy.value("faults", uint64_t{0}); faults > 0) {
     std::cerr << "heddle: it faulted " << faults
               << " times, and the built-in decided instead: " << last_fault(answer.json) << '\n';
+    status = kFailed;
   }
   for (const json& promise :
        answer.json.value("config", json::object()).value("unkept", json::array())) {
@@ -109,9 +127,9 @@ int change_policy(const PolicyChange& change) {
   if (stalled > 0) {
     std::cerr << "heddle: it is live and lets nothing go from an idle GPU: " << stalled
               << " launches stalled; heddle explain says why, heddle policy rollback goes back\n";
-    return kFailed;
+    status = kFailed;
   }
-  return kOk;
+  return status;
 }
 
 }  // namespace heddle::cli

@@ -24,13 +24,14 @@ struct PolicyChange {
   server::Request request;
   double wait_s = 1;  // for decisions, at most
   bool as_json = false;
+  bool unchecked = false;  // a file is loaded whatever the linter finds in it
 };
 
 // What the daemon, which has another working directory, takes for `word`: a name of the policy
 // directory as it is; of a path, or a .lua file that is here, the whole path.
 std::string policy_named(const std::string& word);
 
-// An exit status: 1 too if the policy was quarantined meanwhile.
+// An exit status: 1 too if the linter refuses its file, or it faulted meanwhile.
 int change_policy(const PolicyChange& change);
 
 // `heddle policy check`: is a policy good enough to load? Needs neither daemon nor GPU.

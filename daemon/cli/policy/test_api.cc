@@ -4,6 +4,11 @@
 #include <string_view>
 
 namespace heddle::cli {
+const char* decider_name(const sim::LaunchRecord& r) {
+  constexpr const char* kNames[] = {"policy", "builtin", "starvation", "bypass"};
+  return r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "open";
+}
+
 namespace {
 
 using policy::Sandbox;
@@ -271,11 +276,6 @@ int s_stats(lua_State* L) {
   set_number(L, "stops", static_cast<double>(stats.stops));
   set_number(L, "stopped_us", stats.stopped_us);
   return 1;
-}
-
-const char* decider_name(const sim::LaunchRecord& r) {
-  constexpr const char* kNames[] = {"policy", "builtin", "starvation", "bypass"};
-  return r.asked ? kNames[static_cast<size_t>(r.granted_by)] : "open";
 }
 
 // Every launch that started, in that order: { client, kernel, at_us, end_us, by, sms, set }.

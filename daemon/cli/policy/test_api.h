@@ -32,7 +32,7 @@ struct TestFile {
   std::vector<std::pair<std::string, int>> tests;  // name, function
   std::vector<Simulation> simulations;
   int methods_ref = LUA_NOREF, t_ref = LUA_NOREF, at_ref = LUA_NOREF;
-  std::string text, other;  // scratch, as is `order`
+  std::string text, other, why;  // scratch, as is `order`
   std::vector<const sim::LaunchRecord*> order;
   policy::ParamValues params;
   std::vector<std::string> output;  // of the running test: its first kOutputMax lines ...
@@ -51,6 +51,8 @@ Simulation& check_simulation(lua_State* L);  // the first argument
 size_t client_of(lua_State* L, const sim::VirtualMachine& machine, const char* name);
 // The text of a value, for messages.
 const char* show(lua_State* L, int index, std::string& out);
+// Who let a launch go: "open" where it did not ask.
+const char* decider_name(const sim::LaunchRecord& launch);
 // test_checks.cc
 int t_eq(lua_State* L);
 int t_near(lua_State* L);

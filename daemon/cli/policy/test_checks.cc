@@ -115,6 +115,21 @@ Starts starts_of(lua_State* L, TestFile& file, const sim::VirtualMachine& machin
   return starts;
 }
 
+// " (n began at 912 us, by open)" of a launch that was expected to wait and did not; else "".
+void tell_began(const sim::VirtualMachine& machine, std::string_view expected, std::string& out) {
+  out.clear();
+  const sim::LaunchRecord* last = nullptr;
+  for (const sim::LaunchRecord& r : machine.launches()) {
+    if (machine.name(r.client) != expected || r.started == 0) continue;
+    if (last == nullptr || r.started > last->started) last = &r;
+  }
+  if (last == nullptr) return;
+  char text[96];
+  snprintf(text, sizeof text, " began at %.0f us, by %s)", static_cast<double>(last->started) / 1e3,
+           decider_name(*last));
+  out.append(" (").append(expected).append(text);
+}
+
 }  // namespace
 
 int at_expect(lua_State* L) {
@@ -140,9 +155,10 @@ int at_expect(lua_State* L) {
                                       : std::string_view(s.policy->last_reason());
     }
     if (file.text != file.other) {
-      return luaL_error(L, "at %f us: %s is '%s', expected '%s'",
+      tell_began(*s.machine, key == "waiting" ? file.other : "", file.why);
+      return luaL_error(L, "at %f us: %s is '%s', expected '%s'%s",
                         static_cast<double>(s.machine->now()) / 1e3, key.data(), file.text.c_str(),
-                        file.other.c_str());
+                        file.other.c_str(), file.why.c_str());
     }
     lua_pop(L, 1);
   }
