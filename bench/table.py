@@ -298,8 +298,9 @@ def raw_tables(bench):
         found[folder.name] = "\n".join([said, *stale(paths)])
         if folder.name == CAMPAIGN:
             found["front"] = "\n".join([front(said), *stale(paths)])
-            found["twin"] = subprocess.run([bench, "validate", "--seed", "1", *paths], text=True,
-                                           check=True, stdout=subprocess.PIPE,
+            found["twin"] = subprocess.run([bench, "validate", "--seed", "1", "--policy-dir",
+                                            RESULTS.parents[1] / "policies", *paths],
+                                           text=True, check=True, stdout=subprocess.PIPE,
                                            stderr=subprocess.DEVNULL).stdout.strip()
     return found
 

@@ -89,7 +89,7 @@ void check_jobs(const scenario::Scenario& scenario, bool simulated) {
     const std::string where =
         scenario.file + ":" + std::to_string(job.line) + ": job " + job.name + " ";
     const std::string file = script(job.workload == "torchvision" ? "jobs" : job.workload);
-    if (job.command.empty() && !built_in(job) && !fs::exists(file)) {
+    if (job.command.empty() && !plays(job, simulated) && !fs::exists(file)) {
       throw std::runtime_error(
           where + "has workload \"" + job.workload + "\", and " + file +
           " is not there; torchvision, llm, synthetic and replay are built in");
