@@ -45,7 +45,7 @@ interquartile range of the rounds.
   decisions_per_s  asks through slots, core and priority.lua, on one core)";
 
 constexpr const char* kRunHelp =
-    R"(Measures a scenario (a TOML file; bench/scenarios has some, bench/README.md the format): its jobs
+    R"(Measures a scenario (a TOML file; share/doc/heddle/bench has the format): its jobs
 alone and together, under each baseline and policy. Jobs load once; all rows alternate in short
 blocks, in a new order in each repetition; every ratio is taken within a repetition. What was
 measured is written after every block. Without an NVIDIA GPU the jobs' [job.sim] runs on the

@@ -110,7 +110,7 @@ void Job::read_ready() {
     if (!hinted && !speaks_by(began + kHintS)) {
       hinted = true;
       std::cerr << name_ << " has not printed `ready` in " << kHintS << " s, and is waited for "
-                << kReadyS << " s; bench/METHOD.md has the job protocol\n";
+                << kReadyS << " s; share/doc/heddle/bench/METHOD.md has the job protocol\n";
     }
     const std::string text = line(deadline);
     if (text.rfind("ready", 0) == 0) {
@@ -132,7 +132,9 @@ void Job::go(const Window& window) {
            window.lead_s, window.tail_s);
   // A closed loop is what every program can do; the others are said. Pairs too are "arrivals".
   if (window.arrivals != "closed" && !can("arrivals")) {
-    fail(" runs in a closed loop only, and the scenario gives it arrivals; see bench/README.md");
+    fail(
+        " runs in a closed loop only, and the scenario gives it arrivals; see "
+        "share/doc/heddle/bench/README.md");
   }
   process_.send(numbers + (window.arrivals == "closed" ? "" : " " + window.arrivals));
   window_ = window;

@@ -476,9 +476,7 @@ int print_tables(const std::vector<std::string>& files, const TableStyle& style)
   for (const std::string& file : files) {
     Json result = read_json(file);
     if (result.value("benchmark", "") != "scenario") {
-      throw std::runtime_error(file +
-                               ": no result of heddle-bench run; bench/table.py has those "
-                               "of the Python scripts");
+      throw std::runtime_error(file + ": no result of heddle-bench run");
     }
     result = whole({file}, [&] { return figured(std::move(result), file); });
     if (!result.contains("figures")) {

@@ -201,7 +201,7 @@ void read(const toml::table& root, const std::string& file, std::string& error, 
 }
 
 Result<std::string> contents(const std::string& path) {
-  return read_file(path, "bench/scenarios has some, and bench/README.md the format");
+  return read_file(path, "share/doc/heddle/bench/README.md has the format");
 }
 
 }  // namespace
@@ -221,7 +221,7 @@ Result<Scenario> parse(std::string text, const std::string& file, const std::str
     if (error.empty()) read(root, file, error, scenario);
   } catch (const toml::parse_error& e) {
     error = file + ":" + std::to_string(e.source().begin.line) + ": " +
-            std::string(e.description()) + "; see bench/README.md for the format";
+            std::string(e.description()) + "; see share/doc/heddle/bench/README.md";
   }
   if (!error.empty()) return fail(error);
   scenario.text = std::move(text);

@@ -1,6 +1,7 @@
-// heddle-synthetic: a job of the protocol (bench/METHOD.md) whose iterations are drawn, not
-// computed: so many kernels of chosen durations, host time between them, a synchronize, a pause.
-// Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or without.
+// heddle-synthetic: a job of the protocol (share/doc/heddle/bench/METHOD.md) whose iterations are
+// drawn, not computed: so many kernels of chosen durations, host time between them, a synchronize,
+// a pause. Driver API alone, so it runs on the simulated GPU and on a real one, with heddle or
+// without.
 //
 //   heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA] [--gap-us ...] [--pause-us ...]
 //                    [--tokens N] [--blocks N] [--syncs N] [--memory-mib N] [--seed N]
@@ -362,13 +363,14 @@ class Synthetic {
 };
 
 [[noreturn]] void usage(const std::string& what) {
-  fprintf(stderr,
-          "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
-          "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--syncs N]\n"
-          "       [--memory-mib N] [--seed N] [--launches US/BLOCKS,...]\n"
-          "or:    heddle-synthetic --trace FILE [--job NAME] [--tokens N] [--memory-mib N]\n"
-          "then commands of the job protocol on standard input (bench/METHOD.md)\n",
-          what.c_str());
+  fprintf(
+      stderr,
+      "heddle-synthetic: %s\nusage: heddle-synthetic --kernels N --kernel-us MEDIAN[:SIGMA]\n"
+      "       [--gap-us M[:S]] [--pause-us M[:S]] [--tokens N] [--blocks N] [--syncs N]\n"
+      "       [--memory-mib N] [--seed N] [--launches US/BLOCKS,...]\n"
+      "or:    heddle-synthetic --trace FILE [--job NAME] [--tokens N] [--memory-mib N]\n"
+      "then commands of the job protocol on standard input (share/doc/heddle/bench/METHOD.md)\n",
+      what.c_str());
   exit(2);
 }
 

@@ -305,9 +305,9 @@ void add_sweep(CLI::App& profile, Options& o) {
 
 void add_profiles(CLI::App& app, Options& o) {
   ProfileOptions& p = o.profile;
-  CLI::App* profile = app.add_subcommand(
-      "profile",
-      "How long a task's kernels take, and the gaps behind them (daemon/profile/README.md)");
+  CLI::App* profile = app.add_subcommand("profile",
+                                         "How long a task's kernels take, and the gaps behind them "
+                                         "(share/doc/heddle/daemon/profile/README.md)");
   profile->require_subcommand(1)->fallthrough();
   const auto add = [&](const char* name, const char* about, int (*run)(const ProfileOptions&)) {
     CLI::App* sub = profile->add_subcommand(name, about);

@@ -1,4 +1,4 @@
-// The reader of profiles (daemon/profile/README.md). Every complaint is FILE:LINE.
+// The reader of profiles (share/doc/heddle/daemon/profile/README.md). Every complaint is FILE:LINE.
 #include <algorithm>
 #include <cctype>
 #include <cmath>
@@ -103,7 +103,8 @@ class Table {
     const toml::node* node = need(key);
     if (!node->is_table()) {
       bad(key,
-          "{ ipc = 1.9, dram_pct = 40.0 }, of the metrics that daemon/profile/README.md lists");
+          "{ ipc = 1.9, dram_pct = 40.0 }, of the metrics that "
+          "share/doc/heddle/daemon/profile/README.md lists");
       return all;
     }
     Table inner(*node->as_table(), file_, error_);
@@ -131,7 +132,8 @@ class Table {
   void problem(const toml::source_region& where, const std::string& what) {
     if (!error_.empty()) return;
     error_ = file_ + ":" + std::to_string(std::max<uint32_t>(where.begin.line, 1)) + ": " + what +
-             "; mend it as daemon/profile/README.md says, or remove the file and measure anew";
+             "; mend it as share/doc/heddle/daemon/profile/README.md says, or remove the file and "
+             "measure anew";
   }
 
   void finish() {
@@ -154,7 +156,7 @@ Neighbour read_neighbour(Table& in) {
   const auto& names = core::kChannelNames;
   const auto name = std::find(names.begin(), names.end(), channel);
   if (name == names.end())
-    in.bad("channel", "one that daemon/profile/README.md lists");
+    in.bad("channel", "one that share/doc/heddle/daemon/profile/README.md lists");
   else
     n.channel = static_cast<core::Channel>(name - names.begin());
   n.spec = in.text("spec");

@@ -140,7 +140,8 @@ auto by_id(Task& task) {
 
 std::string format(const Profile& p) {
   std::ostringstream out;
-  out << "# A heddle profile; daemon/profile/README.md says what each line means.\n"
+  out << "# A heddle profile; share/doc/heddle/daemon/profile/README.md says what each line "
+         "means.\n"
       << "version = " << kVersion << "\n"
       << "gpu = " << toml_string(p.gpu) << "\n"
       << "driver = " << toml_string(p.driver) << "\n\n[task]\n"

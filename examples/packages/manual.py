@@ -13,8 +13,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "examples/container/README.md",
-         "examples/slurm/*.md",
+PAGES = ["README.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "examples/*/*.md", "bench/*.svg",
          *(f"{folder}/**/*.md" for folder in ("daemon", "policies", "shim", "bench", "profiles"))]
 # Where an installed tree has what the source tree has elsewhere.
 INSTALLED = {"policies": "share/heddle/policies", "profiles/gpu": "share/heddle/gpu",

@@ -160,11 +160,10 @@ TEST(Ps, WhoseLaunchesMayBeHeldHasALineThatSaysWhere) {
   held["devices"].push_back(device());  // two GPUs, one line
   held["held"] = "device";
   held["priority"] = 9;
-  const std::string line = "client 5: held on the device: ", text = printed(one);
+  const std::string line = "client 5: held on the device: its launches wait there",
+                    text = printed(one);
   EXPECT_NE(text.find(line), text.npos) << text;
   EXPECT_EQ(text.find(line), text.rfind(line)) << text;
-  held["priority"] = 0;
-  EXPECT_NE(printed(one).find("client 5: held on the device\n"), std::string::npos) << "who else";
   held["held"] = "thread";
   held["threads_wait_because"] = "its rule has it fail closed";
   EXPECT_NE(printed(one).find("held in the program, whose threads wait: its rule has it fail"),

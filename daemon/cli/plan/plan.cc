@@ -268,9 +268,9 @@ int jobs(const PlanOptions& o, const std::string& socket, bool as_json) {
 
 void add_jobs(CLI::App& plan, PlanOptions& o, const std::string& socket, const bool& as_json,
               int& exit_code) {
-  CLI::App* sub = plan.add_subcommand(
-      "jobs",
-      "Slices and shares for the jobs of one GPU that FILE describes (daemon/plan/README.md)");
+  CLI::App* sub = plan.add_subcommand("jobs",
+                                      "Slices and shares for the jobs of one GPU that FILE "
+                                      "describes (share/doc/heddle/daemon/plan/README.md)");
   sub->add_option("file", o.file,
                   "TOML: [[job]] name, kind, like or memory_gib, sm_pct, "
                   "iteration_ms")

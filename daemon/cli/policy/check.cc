@@ -28,7 +28,7 @@ void run_tests_beside(PolicyCheck& check) {
   const std::string tests = stem + "_test.lua";
   if (!fs::exists(tests)) {
     check.warnings.push_back(check.file + ": no " + fs::path(tests).filename().string() +
-                             " beside it; write one, see policies/GUIDE.md");
+                             " beside it; write one, see share/doc/heddle/policies/GUIDE.md");
     return;
   }
   const auto results = run_policy_test_file(tests);

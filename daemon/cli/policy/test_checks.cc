@@ -185,10 +185,11 @@ int s_shares(lua_State* L) {
     lua_pop(L, 1);
     if (!asked || std::abs(part - wanted) <= within * wanted) continue;
     const Starts starts = starts_of(L, TestFile::of(L), machine);
-    return luaL_error(L,
-                      "%s has %f of their GPU time, expected about %f; at %d of %d starts another "
-                      "of them waited: shares need waiting, see policies/REFERENCE.md",
-                      machine.name(i).c_str(), part, wanted, starts.beside_waiting, starts.all);
+    return luaL_error(
+        L,
+        "%s has %f of their GPU time, expected about %f; at %d of %d starts another "
+        "of them waited: shares need waiting, see share/doc/heddle/policies/REFERENCE.md",
+        machine.name(i).c_str(), part, wanted, starts.beside_waiting, starts.all);
   }
   return 0;
 }
