@@ -11,6 +11,7 @@
 #include "daemon/cli/doctor/probe.h"
 #include "daemon/cli/look/look.h"
 #include "daemon/cli/look/print.h"
+#include "daemon/cli/park/park.h"
 #include "daemon/cli/plan/plan.h"
 #include "daemon/cli/policy/policy.h"
 #include "daemon/cli/profile/ncu.h"
@@ -466,6 +467,7 @@ int main(int argc, char** argv) {
   add_policy(app, options);
   add_traces(app, options);
   add_profiles(app, options);
+  add_park(app, options.socket, options.as_json, options.exit_code);
   add_plan(app, options.plan, options.socket, options.as_json, options.exit_code);
   for (CLI::App* sub : app.get_subcommands({})) sub->fallthrough();
   add_try(app, options.run.command, options.exit_code);
