@@ -71,6 +71,7 @@ def check(where, fake):
 
     # Without a daemon by its PID.
     where.stop_daemon()
+    assert "is not known; --force" in heddle("park", pid, code=1)
     assert f"pid {pid}: parked" in heddle("park", pid, "--force")
     assert f"pid {pid}: back" in heddle("unpark", pid)
     demo.finish()

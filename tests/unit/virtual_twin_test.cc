@@ -11,14 +11,19 @@
 namespace heddle::bench {
 namespace {
 
-// A job without a trace does what was measured of it alone, whatever the scenario guessed.
-TEST(VirtualTwin, ATwinDoesAsWasMeasured) {
-  const TestFolder folder;
+VirtualOptions options_of(const TestFolder& folder, const char* scenario) {
   VirtualOptions options;
   options.policy_directory = HEDDLE_POLICIES;
   options.seed = 7;
   options.scenario = folder.path() + "/s.toml";
-  std::ofstream(options.scenario) << R"(
+  std::ofstream(options.scenario) << scenario;
+  return options;
+}
+
+// A job without a trace does what was measured of it alone, whatever the scenario guessed.
+TEST(VirtualTwin, ATwinDoesAsWasMeasured) {
+  const TestFolder folder;
+  VirtualOptions options = options_of(folder, R"(
 repetitions = 1
 block_s = 0.5
 policies = ["priority@timeslice"]
@@ -35,7 +40,7 @@ name = "L"
 role = "batch"
 workload = "synthetic"
 sim = { kernels = 3, kernel_us = 99 }
-)";
+)");
   auto s = scenario::load(options.scenario);
   ASSERT_TRUE(s) << s.error().message;
   const auto rate = [](double per_s) { return Json{{"per_s", {{"value", per_s}}}}; };
@@ -71,11 +76,7 @@ sim = { kernels = 3, kernel_us = 99 }
 // As by the shim: with stops a long kernel costs H little.
 TEST(VirtualTwin, KernelsThatRunAreStopped) {
   const TestFolder folder;
-  VirtualOptions options;
-  options.policy_directory = HEDDLE_POLICIES;
-  options.seed = 7;
-  options.scenario = folder.path() + "/s.toml";
-  std::ofstream(options.scenario) << R"(
+  VirtualOptions options = options_of(folder, R"(
 repetitions = 1
 block_s = 0.5
 policies = ["priority@timeslice", "priority:gpu.stops=\"off\"@timeslice"]
@@ -90,7 +91,7 @@ name = "L"
 role = "batch"
 workload = "synthetic"
 sim = { kernels = 3, kernel_us = 20000 }
-)";
+)");
   const Json figures = run_virtual(options).result["figures"];
   const auto mean = [&](const char* row) {
     return figures[row]["jobs"]["H"]["mean_over_alone"]["value"].get<double>();

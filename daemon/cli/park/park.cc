@@ -1,6 +1,7 @@
 #include "daemon/cli/park/park.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <charconv>
@@ -27,6 +28,8 @@ using nlohmann::json;
 enum State : int { kRunning, kLocked, kCheckpointed, kBroken };
 constexpr const char* kStates[] = {"on the GPU", "locked", "parked", "failed"};
 constexpr int kNotSupported = 801;
+// Of host memory, beside what heddled counts: for the context, and for the driver meanwhile.
+constexpr uint64_t kBeside = uint64_t{1} << 30;
 
 struct LockArgs {  // CUcheckpointLockArgs
   unsigned timeout_ms;
@@ -131,9 +134,12 @@ class Parking {
     const char* cgroups = getenv("HEDDLE_CGROUP");
     const auto room = host_room(t.pid, "/proc", cgroups != nullptr ? cgroups : "/sys/fs/cgroup");
     if (!force && !room) return refuse(t, room.error().message);
-    if (!force && *room < t.bytes) {
-      return refuse(t, "needs " + gib(t.bytes) + " of host memory, and it may take " + gib(*room) +
-                           ": raise its cgroup's limit, or park another program");
+    if (!force && t.bytes == 0) {
+      return refuse(t, "how much memory it has is not known; --force parks it all the same");
+    }
+    if (!force && *room < t.bytes + kBeside) {
+      return refuse(t, "needs " + gib(t.bytes + kBeside) + " of host memory, and it may take " +
+                           gib(*room) + ": raise its cgroup's limit, or park another program");
     }
     const Clock begin;
     LockArgs args{static_cast<unsigned>(timeout_s * 1e3), 0, {}};
@@ -234,6 +240,11 @@ int for_each_meant(const std::string& socket, const std::string& who, bool as_js
   if (!tenants) return show_error(as_json, {kFailed, tenants.error().message, {}});
   const auto driver = load();
   if (!driver) return show_error(as_json, {kFailed, driver.error().message, {}});
+  // A program that is locked is not left so.
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, number);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
   Parking parking(*driver, as_json);
   for (const Tenant& one : *tenants) each(parking, one);
   return parking.end();
