@@ -43,10 +43,17 @@ Thread::~Thread() {
 
 // In a child of fork the mutex may be held by a thread that does not exist: it is not touched
 // there.
-Call::Call() : lock_(driver().mutex, std::defer_lock), error_(CUDA_ERROR_NOT_INITIALIZED) {
-  if (!driver().initialized) return;
+Call::Call()
+    : entered_(driver().initialized && enter()),
+      lock_(driver().mutex, std::defer_lock),
+      error_(CUDA_ERROR_NOT_INITIALIZED) {
+  if (!entered_) return;
   lock_.lock();
   error_ = CUDA_SUCCESS;
+}
+
+Call::~Call() {
+  if (entered_) driver().link.region()->inside.fetch_sub(1);
 }
 
 Context* Thread::current() const {

@@ -233,12 +233,16 @@ Thread& this_thread();
 class Call {
  public:
   Call();
+  ~Call();
   CUresult error() const { return error_; }
   Context* context() const { return this_thread().current(); }
   void unlock() { lock_.unlock(); }
   void lock() { lock_.lock(); }
 
  private:
+  static bool enter();  // driver_checkpoint.cc: once the process is not locked
+
+  const bool entered_;
   std::unique_lock<std::mutex> lock_;
   CUresult error_;
 };

@@ -166,6 +166,14 @@ void Link::push(Command& command) {
   if (!behind && region_->sleeping.load() != 0) eventfd_write(doorbell_, 1);
 }
 
+bool Link::order(Command& command) {
+  const std::lock_guard lock(ordering_);
+  command.stream = kOrders;
+  command.seq = ++ordered_;
+  push(command);
+  return wait(kOrders, command.seq);
+}
+
 uint16_t Link::name_index(std::string_view kernel) {
   const uint32_t used = region_->names_used.load(std::memory_order_relaxed);
   for (uint32_t i = 0; i < used; ++i) {

@@ -19,6 +19,8 @@ class Link {
   // Publishes a command and wakes the owner if it could not find it by itself.
   void push(Command& command);
   uint16_t name_index(std::string_view kernel);
+  // Gives an order of the stream kOrders, and waits. False if the owner is gone.
+  bool order(Command& command);
 
   uint64_t done(uint16_t stream) const {
     return region_->streams[stream].done.load(std::memory_order_acquire);
@@ -34,7 +36,8 @@ class Link {
   bool attach();
   bool owner_alive() const;
 
-  std::mutex pushing_;
+  std::mutex pushing_, ordering_;
+  uint64_t ordered_ = 0;
   ClientRegion* region_ = nullptr;
   char* heap_ = nullptr;
   int connection_ = -1;

@@ -46,6 +46,7 @@ class OwnerClient {
   void set_index(ClientIndex index) { index_ = index; }
   uint32_t sm_limit() const { return sm_limit_; }
   Slot& slot(uint16_t stream) { return slots_[stream]; }
+  bool busy() const;  // has work, or is in a call
 
   uint32_t taken = 0;     // commands
   uint64_t launches = 0;  // kernels completed
@@ -104,6 +105,8 @@ class Owner {
   void log_exit(OwnerClient& client);
   // --- owner_orders.cc: one at a time, as the real driver's lock is over all GPUs ---
   void take_order(OwnerClient& client, const Command& command);
+  void checkpoint(OwnerClient& client, const Command& command);
+  void answer(OwnerClient& client, const Command& order);
   TimeNs next_order() const;  // when one begins or ends
   void step_order();
   void drop_orders(const OwnerClient& client);

@@ -101,6 +101,12 @@ OwnerClient::~OwnerClient() {
   }
 }
 
+bool OwnerClient::busy() const {
+  return region_->inside.load() != 0 || region_->head.load() != taken ||
+         std::any_of(slots_.begin(), slots_.end(),
+                     [](const Slot& slot) { return !slot.work.empty(); });
+}
+
 char* OwnerClient::range(uint64_t offset, uint64_t bytes) {
   return offset <= kHeapBytes && bytes <= kHeapBytes - offset ? heap_ + offset : nullptr;
 }

@@ -21,7 +21,28 @@ TimeNs call_ns(CommandKind kind) {
 
 }  // namespace
 
+void Owner::answer(OwnerClient& client, const Command& order) {
+  StreamWords& words = client.region().streams[kOrders];
+  words.done.store(order.seq);
+  words.wake.fetch_add(1);
+  if (words.waiting.load() > 0) futex_wake(words.wake);
+}
+
+void Owner::checkpoint(OwnerClient& client, const Command& command) {
+  uint64_t said = kNobody;
+  for (const auto& other : clients_) {
+    if (static_cast<uint64_t>(other->pid()) != command.bytes) continue;
+    std::atomic<uint32_t>& state = other->region().checkpoint;
+    if (command.value != kOnlyAsk) state.store(static_cast<uint32_t>(command.value));
+    if (command.value == 0) futex_wake(state);
+    said = state.load() | (other->busy() ? kBusy : 0);
+  }
+  if (uint64_t* word = client.word(command.dst); word != nullptr) *word = said;
+  answer(client, command);
+}
+
 void Owner::take_order(OwnerClient& client, const Command& command) {
+  if (command.kind == CommandKind::kCheckpoint) return checkpoint(client, command);
   const TimeNs begin = std::max(gpu_.now(), orders_end_);
   orders_end_ = begin + call_ns(command.kind);
   orders_.push_back({&client, command, begin, orders_end_});
@@ -43,10 +64,7 @@ void Owner::step_order() {
     if (order.command.kind == CommandKind::kSlice) gpu_.set_slice(order.begin, client, slice);
     return;
   }
-  StreamWords& words = order.client->region().streams[kOrders];
-  words.done.store(order.command.seq);
-  words.wake.fetch_add(1);
-  if (words.waiting.load() > 0) futex_wake(words.wake);
+  answer(*order.client, order.command);
   orders_.pop_front();
 }
 

@@ -68,18 +68,14 @@ class Kernel {
   const pid_t process_ = getpid();
   std::mutex mutex_;  // held as long as a call takes: a real one has a lock over all GPUs
   std::map<Key, Object> objects_;
-  uint64_t ordered_ = 0;
 };
 
 // The owner does it, and answers when a real call would return.
 Status Kernel::order(CommandKind kind, uint64_t value) {
   Command command;
   command.kind = kind;
-  command.stream = kOrders;
-  command.seq = ++ordered_;
   command.value = value;
-  driver().link.push(command);
-  return driver().link.wait(kOrders, command.seq) ? kOk : kGpuIsLost;
+  return driver().link.order(command) ? kOk : kGpuIsLost;
 }
 
 Status Kernel::check(int descriptor, rm::Handle client) {

@@ -20,7 +20,7 @@
 
 namespace heddle::sim {
 
-inline constexpr uint32_t kWireMagic = 0x68646c03;
+inline constexpr uint32_t kWireMagic = 0x68646c04;
 inline constexpr uint32_t kWireStreams = 1024;  // stream slots of one client
 inline constexpr uint32_t kOrders = kWireStreams;
 inline constexpr uint32_t kWireRing = 4096;     // commands, a power of two
@@ -47,7 +47,11 @@ enum class CommandKind : uint8_t {
   kSlice,  // the client's, `value` ns
   kStop,
   kGoOn,
+  kCheckpoint,  // at once: the process `bytes` has the state `value` from now on; the answer at dst
 };
+
+// Of kCheckpoint. An answer is the state, and kBusy while the process has work or is in a call.
+inline constexpr uint64_t kOnlyAsk = ~uint64_t{0}, kNobody = ~uint64_t{0}, kBusy = 1 << 8;
 
 // The GPU's one split: groups of facts::kGroupSms SMs, and one more of what is left.
 inline constexpr uint32_t kAllGroups = (2U << facts::kGroups) - 1;
@@ -92,6 +96,8 @@ struct ClientRegion {
   alignas(64) std::atomic<uint32_t> head;  // commands published
   alignas(64) std::atomic<uint32_t> tail;  // commands taken
   alignas(64) std::atomic<uint32_t> sleeping;
+  std::atomic<uint32_t> checkpoint;            // a CUprocessState; but for 0, running, calls wait
+  std::atomic<uint32_t> inside;                // calls of the driver that have begun
   StreamWords streams[kWireStreams + 1];       // and kOrders
   std::atomic<int64_t> timings[kWireTimings];  // written before the stream's `done`
   std::atomic<uint32_t> names_used;

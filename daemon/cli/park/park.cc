@@ -77,6 +77,7 @@ Result<Checkpoint> load() {
 }
 
 std::string gib(uint64_t bytes) {
+  if (bytes < uint64_t{1} << 30) return std::to_string(bytes >> 20) + " MiB";
   return fixed("%.1f GiB", static_cast<double>(bytes) / (uint64_t{1} << 30));
 }
 
