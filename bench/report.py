@@ -11,8 +11,8 @@ timeline       of each trace: a lane for each client and set of SMs; wheel or dr
 policies       their text and hash; machine, date, seed and command
 
 Results are those of `heddle-bench run` on any --device, or of `heddle try --json`; traces those of
-`heddle record` or `run --trace`. Charts are drawn by Chart.js, which the page contains. --svg takes
-cells too, as `table.py --keep` has them; its bars are 95 % intervals.
+`heddle record` or `run --trace`. Charts are drawn by Chart.js, which the page contains. The bars of
+--svg are 95 % intervals.
 """
 
 import argparse

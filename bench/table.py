@@ -4,13 +4,11 @@
     table.py                          all tables
     table.py --write README.md ...    replaces what stands between <!-- table:NAME:begin --> and
                                       <!-- table:NAME:end -->; --check only says whether it would
-    table.py RESULT.json ...          the cells of any results of `heddle-bench run`, as a table
     table.py --keep RESULT.json ...   rewrites them small; the tables stay as they are
     ... --raw NAME                    they become results/raw/NAME/*.raw, whose table is what
                                       `heddle-bench table` makes of all of them
     ... --together NAME               a row for each result, of jobs of one importance, becomes
                                       results/tables/NAME.json
-    ... --cells NAME                  their figures become results/NAME.json, a cell a result
 
 Each table is made from the files of results/ that begin with its name. --write adds to a table of
 raws which folders of the launch path have changed since; --check does not look at that line.
@@ -26,7 +24,7 @@ import sys
 from pathlib import Path
 
 from computed import tables as computed_tables
-from harness import cells, gpu_tests, keep, report
+from harness import gpu_tests, keep, report
 from harness.md import NO_RESULT, RESULTS, computed, headed, load, markdown, read, three
 
 
@@ -362,7 +360,7 @@ def tables():
             "serving": serving_table(), "slurm": slurm_table(),
             "sizes": headed(sizes_table(RESULTS / "sizes.json")),
             **{path.stem: kept(path) for path in sorted((RESULTS / "tables").glob("*.json"))},
-            **cells.tables(), **computed_tables(), **gpu_tests.tables()}
+            **computed_tables(), **gpu_tests.tables()}
 
 
 def replaced(text, found):
@@ -382,17 +380,14 @@ def keep_results(options):
             subprocess.run([options.bench, "keep", path,
                             RESULTS / "raw" / options.raw / f"{path.stem}.raw"], check=True)
         return
-    if not (options.together or options.cells):
+    if not options.together:
         for path, document in keep.kept(options.results, tables).items():
             report.write(document, path)
         return
     results = {}
     for path in options.results:
         results.setdefault(path.stem, []).append(json.loads(path.read_text()))
-    if options.cells:
-        found, name = cells.celled(options.cells, results), options.cells
-    else:
-        found, name = keep.together(last(results)), f"tables/{options.together}"
+    found, name = keep.together(last(results)), f"tables/{options.together}"
     report.write(found, RESULTS / f"{name}.json")
 
 
@@ -432,7 +427,7 @@ def main():
     parser.add_argument("--write", nargs="+", type=Path, default=[])
     parser.add_argument("--check", action="store_true", help="change nothing; 1 if it would")
     parser.add_argument("--keep", action="store_true", help="what the tables read of the results")
-    for name in ("raw", "together", "cells"):
+    for name in ("raw", "together"):
         parser.add_argument(f"--{name}", metavar="NAME")
     parser.add_argument("--bench", default=RESULTS.parents[1] / "dist/bin/heddle-bench")
     options = parser.parse_args()
@@ -444,10 +439,9 @@ def main():
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             return f"table.py: {error}"
     if options.results:
-        print(cells.printed({path.stem: json.loads(path.read_text()) for path in options.results}))
-    else:
-        print("\n\n".join(f"## {name}\n\n{table}" for name, table in
-                           (tables() | raw_tables(options.bench)).items()))
+        return "table.py: results are shown by heddle-bench table; --keep rewrites them"
+    print("\n\n".join(f"## {name}\n\n{table}" for name, table in
+                       (tables() | raw_tables(options.bench)).items()))
     return 0
 
 

@@ -10,14 +10,12 @@ bars reach from the least of them to the greatest.
 Needs matplotlib, which nothing else here does.
 """
 
-import json
 import math
 import os
 import re
 import statistics
 import sys
 import textwrap
-from pathlib import Path
 
 from harness.report import ResultError, load, reading
 from harness.verdict import pair, policies
@@ -62,8 +60,6 @@ def origin(result):
     last = result["sessions"][-1]
     commits = " and ".join(dict.fromkeys(of["commit"] for of in result["sessions"]))
     where = result["gpu"]
-    if "kept" in result:
-        return f"{where}; commits {last['commit']}, {last['date'][:10]}"
     if result["mode"] == "simulated":
         where = ("simulated GPU" if where == "simulated" else where) + ": every figure is simulated"
     else:
@@ -231,49 +227,17 @@ def together(results, paths, figure):
     return results[0] | {"name": f"{len(results)} results", "figures": figures, "mode": mode}
 
 
-def kept_result(pair, document):
-    """A cell as a result. The latency-critical job is H; all batch jobs together are L."""
-    rows = {name: row for name, row in document["cells"][pair]["rows"].items() if "l" in row}
-
-    def figure(value):
-        told = isinstance(value, (int, float))
-        return {"value": value, "lo": value, "hi": value} if told else {"few": 0}
-    figures = {}
-    for name, row in rows.items():
-        h = {f"{key}_over_alone": figure(row.get(key)) for key in ("mean", "p99")}
-        figures[name] = {"jobs": {"H": h, "L": {"per_s_over_alone": figure(row["l"])}}}
-    baselines = {"timeslice", "mps", "split"}
-    return {"kept": True, "name": pair, "mode": document["mode"], "gpu": document["gpu"],
-            "sessions": [{"commit": document["commit"], "date": document["date"]}],
-            "jobs": [{"name": "H", "role": "latency"}, {"name": "L", "role": "batch"}],
-            "rows": [{"name": name, "policy": "builtin" if re.split("[:@+]", name)[0] in baselines
-                      else name} for name in rows],
-            "figures": figures}
-
-
-def results_of(path):
-    """Of a file, each with its path: a result of heddle-bench run, or the cells kept of several."""
-    try:
-        document = json.loads(Path(path).read_text())
-    except (OSError, ValueError):
-        document = {}
-    if isinstance(document, dict) and "cells" in document:
-        return [(kept_result(pair, document), path) for pair in document["cells"]]
-    return [(load(path), path)]
-
-
 def draw(files, figure, in_one, out):
     """Writes `out`: the frontier of all results, of their "mean" or "p99"."""
-    found = []
+    results = []
     for path in files:
         with reading(path):
-            found += results_of(path)
-    results, paths = map(list, zip(*found))
-    with reading(", ".join(paths)):
+            results.append(load(path))
+    with reading(", ".join(files)):
         styles, lines, handles = Styles(results), captions(results), {}
         if in_one:
-            results = [together(results, paths, figure)]
+            results = [together(results, files, figure)]
         canvas, axes = panels(len(results))
-        for axis, result, path in zip(axes, results, paths):
+        for axis, result, path in zip(axes, results, files):
             draw_frontier(axis, result, path, styles, handles, figure)
         finish(canvas, handles, lines, out)

@@ -313,19 +313,6 @@ class Picture(unittest.TestCase):
         self.assertNotEqual(bar(mean, "pair:mps:slowdown"), bar(p99, "pair:mps:slowdown"))
         self.assertEqual(bar(mean, "pair:mps:share")[::2], bar(p99, "pair:mps:share")[::2])
 
-    def test_kept_cells_are_panels(self):
-        rows = {"mps": {"mean": 2.0, "p99": 3.0, "l": 0.9}, "auto@mps": {"p99": 1.1, "l": 0.4},
-                "mps:25": {"p99": "few", "l": 0.3}}
-        kept = self.written("cells.json", {
-            "mode": "real", "gpu": "NVIDIA X1", "commit": "c1, c2", "date": "2026-01-02",
-            "cells": {"one": {"rows": rows}, "two": {"rows": rows}}})
-        svg, words = self.draw(kept, "--figure", "p99")
-        for word in ("one", "two", "H: p99 JCT ÷ alone", "mps", "auto@mps"):
-            self.assertIn(word, words)
-        self.assertNotIn("mps:25", words)
-        self.assertIn("NVIDIA X1; commits c1, c2, 2026-01-02", " ".join(words))
-        self.assertLess(bar(svg, "one:auto@mps:share")[0], bar(svg, "one:mps:share")[0])
-
     def test_the_marks_of_policies_are_filled_and_no_others(self):
         svg, _ = self.draw(RESULT)
         filled = {}
