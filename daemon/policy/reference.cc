@@ -42,7 +42,8 @@ constexpr Entry kHookDocs[] = {
      "`again_us` later (10 at least). It is called again until it says `IDLE`, 32 times at most."},
     {"hooks.running", "running(k, p)", "",
      "A launch was let go, or is seen to have been launched without that."},
-    {"hooks.stopping", "stopping(k, p)", "", "A launch has ended."},
+    {"hooks.stopping", "stopping(k, p)", "",
+     "A launch has ended. It does not come for launches of a client that was killed."},
     {"hooks.tick", "tick(g, p)", "", "Each millisecond while a client is active."},
     {"hooks.dump", "dump()", "a text of 4 KiB at most",
      "The policy loses its place to its faults. `heddle policy show` prints the text."},
@@ -56,7 +57,8 @@ constexpr Entry kVerdictDocs[] = {
     {"GATE", nullptr, "Verdict", "Its oldest held launch asks."},
     {"REFUSE", nullptr, "Verdict",
      "It is unmanaged; held back if its rule says fail = \"closed\"."},
-    {"RUN", nullptr, "Verdict", "This launch goes."},
+    {"RUN", nullptr, "Verdict",
+     "This launch goes; of what waits on the GPU a unit, but for policies with `per_launch`."},
     {"OPEN", nullptr, "Verdict",
      "It goes, and the gates of its client open, until somebody more important works or somebody "
      "as "

@@ -134,7 +134,7 @@ LEASE = nil
 GATE = nil
 ---@type Verdict # It is unmanaged; held back if its rule says fail = "closed".
 REFUSE = nil
----@type Verdict # This launch goes.
+---@type Verdict # This launch goes; of what waits on the GPU a unit, but for policies with `per_launch`.
 RUN = nil
 ---@type Verdict # It goes, and the gates of its client open, until somebody more important works or somebody as important waits. Of a launch that its thread waits for: as `RUN`.
 OPEN = nil

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-FILES = ("mine.lua", "mine_test.lua", "quiet.lua", "quiet_test.lua")
+FILES = ("mine.lua", "mine_test.lua", "quiet.lua", "quiet_test.lua", "two.lua",
+         "two_test.lua")
 
 
 def steps(guide):

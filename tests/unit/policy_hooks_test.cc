@@ -189,7 +189,7 @@ TEST(PolicyReference, DescribesWhatIsRegisteredAndNothingElse) {
 TEST(PolicyReference, TheFilesBeginWithWhatIsPrinted) {
   const std::string made = reference_markdown();
   EXPECT_EQ(file("REFERENCE.md").substr(0, made.size()), made)
-      << "put what dist/bin/heddle policy reference prints above \"## Windows\"";
+      << "put what dist/bin/heddle policy reference prints above \"## Allowances\"";
   EXPECT_EQ(file("lib/api.lua"), reference_lua())
       << "run dist/bin/heddle policy reference --lua > policies/lib/api.lua";
 }
