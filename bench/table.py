@@ -410,8 +410,8 @@ def write(paths, check, bench):
 
 
 def differs(tree, folder):
-    """Documents, policies' tests and what is for language servers are not on the launch path. A tree
-    that is not here differs."""
+    """Documents, tests of policies and lib/api.lua are not on the launch path. A tree that is not
+    here differs."""
     command = ["git", "diff", "--quiet", tree, f"HEAD:{folder}", "--", ":!*.md", ":!*_test.lua",
                ":!*lib/api.lua"]
     done = subprocess.run(command, cwd=RESULTS.parents[1], stderr=subprocess.DEVNULL)
