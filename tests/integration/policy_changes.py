@@ -244,6 +244,18 @@ def told_of_end(where):
     return done.stdout if done.returncode == 1 and "it has ended" in done.stdout else None
 
 
+def check_a_fault(where):
+    """One fault quarantines nothing, and whoever loads the policy is told."""
+    once = where.folder / "once.lua"
+    once.write_text('local n = 0\nreturn policy { name = "once", api = 1, version = "1", hooks = {'
+                    ' tick = function() n = n + 1 if n == 1 then error("on purpose") end end } }')
+    demo = where.start_demo("batch", "once", 1, 3, 0, managed=True)
+    stage.wait_until(lambda: where.heddle("ps")["clients"], 10, "the demo")
+    said = heddle(where, "policy", "load", once, "--wait", "1", code=1)
+    assert "policy once is live" in said and "it faulted 1 times" in said, said
+    demo.finish()
+
+
 def check(where):
     assert heddle(where, "policy", "check", stage.POLICIES / "gapfill.lua") == ""
     for arguments in (("history",), ("rollback",), ("keep",), ("show",), ("diff",), ("shadow",),
@@ -255,6 +267,7 @@ def check(where):
     check_restart(where)
     check_explain(where)
     check_shadow(where)
+    check_a_fault(where)
     check_stall(where)
     logged(where, r"event=policy_live .* generation=2 how=load uid=\d+ pid=\d+")
     logged(where, "event=policy_kept")

@@ -31,7 +31,7 @@ struct PolicyChange {
 // directory as it is; of a path, or a .lua file that is here, the whole path.
 std::string policy_named(const std::string& word);
 
-// An exit status: 1 too if the linter refuses its file, or it faulted meanwhile.
+// An exit status: 1 too if the linter refuses its file, or it faulted while it was waited for.
 int change_policy(const PolicyChange& change);
 
 // `heddle policy check`: is a policy good enough to load? Needs neither daemon nor GPU.
