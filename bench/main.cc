@@ -130,9 +130,8 @@ constexpr const char* kAloneHelp =
     "Plays a program of the job protocol by itself, as `heddle profile sweep` and `probe` want it";
 
 constexpr const char* kTableHelp =
-    "Markdown tables from result files of `run` and `keep`, computed from their raw blocks; what "
-    "the "
-    "figures mean: heddle-bench run --help";
+    "Markdown tables from result files of `run` and `keep`, computed from their raw blocks. What "
+    "the figures mean: heddle-bench run --help";
 
 constexpr const char* kKeepHelp =
     "Writes of a result what `table` needs, each request in 1 to 3 bytes: bench/results/raw has "

@@ -57,6 +57,10 @@ Scenario twin(VirtualOptions options) {
   return s;
 }
 
+bool is_result(const std::string& file) {
+  return file.ends_with(".json") || file.ends_with(".raw");
+}
+
 Scenario read_scenario(const VirtualOptions& options) {
   Scenario s = is_result(options.scenario) ? twin(options) : load(options);
   if (!s.seed) s.seed = std::random_device()() % kSeeds;
@@ -281,10 +285,6 @@ Json to_json(const std::vector<Distance>& distances) {
 }
 
 }  // namespace
-
-bool is_result(const std::string& file) {
-  return file.ends_with(".json") || file.ends_with(".raw");
-}
 
 VirtualRun run_virtual(const VirtualOptions& options) {
   Scenario s = read_scenario(options);

@@ -22,8 +22,6 @@ struct VirtualOptions : ScenarioOptions {
   std::string command;
 };
 
-bool is_result(const std::string& file);
-
 // Runs, prints tables and writes the file; an exit status.
 int print_virtual(const VirtualOptions& options);
 

@@ -10,7 +10,9 @@
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <type_traits>
+#include <vector>
 
 #include "daemon/base/files.h"
 #include "daemon/base/printable_output.h"
@@ -24,9 +26,16 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
+// A process whose memory may be parked.
+struct Tenant {
+  pid_t pid = 0;
+  std::string label;
+  uint64_t bytes = 0;  // on GPUs, as heddled counts; 0: not known
+};
+
 // CUprocessState
 enum State : int { kRunning, kLocked, kCheckpointed, kBroken };
-constexpr const char* kStates[] = {"on the GPU", "locked", "parked", "failed"};
+constexpr const char* kStates[] = {"on the GPU", "locked", "parked"};
 constexpr int kNotSupported = 801;
 // Of host memory, beside what heddled counts: for the context, and for the driver meanwhile.
 constexpr uint64_t kBeside = uint64_t{1} << 30;

@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "daemon/base/result.h"
 
@@ -17,13 +16,6 @@ class App;
 }
 
 namespace heddle::cli {
-
-// A process whose memory may be parked.
-struct Tenant {
-  pid_t pid = 0;
-  std::string label;
-  uint64_t bytes = 0;  // on GPUs, as heddled counts; 0: not known
-};
 
 // Bytes that a process may take of its host's memory: what is available, and what is left of the
 // limits of its cgroup (version 2) and of those above. The driver takes them in the process's name,
