@@ -1,6 +1,9 @@
-"""Tables of results of tests/gpu: stops.py, matrix.py, two_gpus.py, compute.py."""
+"""Tables of results of tests/gpu: stops.py, matrix.py, two_gpus.py, compute.py, channels.py,
+resize.py."""
 
-from harness.md import RESULTS, load, markdown, read
+from harness.md import RESULTS, load, markdown, read, three
+
+MODES = {"timeslice": "time-sliced", "mps": "MPS"}
 
 STANDS = {"long": "on all SMs, 126 ms", "alloc": "the same, and allocates all the time",
           "managed": "the same, in managed memory",
@@ -120,19 +123,45 @@ def two_gpus_row(row, gpus):
 def compute_table():
     """Of tests/gpu/compute.py."""
     found, rows = read(RESULTS / "compute.json"), []
-    for mode, name in (("timeslice", "time-sliced"), ("mps", "MPS")):
+    for mode, name in MODES.items():
         for row, programs in found["modes"][mode].items():
             cells = [f"{who} {100 * of['part']:.1f} ({100 * of['of_a_second'][0]:.0f} to "
                      f"{100 * of['of_a_second'][1]:.0f})" for who, of in programs.items()]
             rows.append([name, row, ", ".join(cells),
                          f"{100 * sum(of['part'] for of in programs.values()):.1f}"])
     table = markdown(["mode", "at work", "% of the GPU's time", "all"], rows)
-    return (f"{table}\n\n{found['gpu']}, driver {found['driver']}, commit {found['commit']}, "
-            f"{found['date'][:10]}; of {found['block_s']:g} s, and of each second")
+    return f"{table}\n\n{whence(found)}; of {found['block_s']:g} s, and of each second"
+
+
+def whence(found):
+    return (f"{found['gpu']}, driver {found['driver']}, commit {found['commit']}, "
+            f"{found['date'][:10]}")
+
+
+def channels_table():
+    """Of tests/gpu/channels.py."""
+    found = read(RESULTS / "channels.json")
+    rows = [[name, channel, *map(three, (row["of_peak"], row["free"]["use"],
+                                         row["limited"]["use"], row["limit"],
+                                         row["limited"]["stated"]))]
+            for mode, name in MODES.items() for channel, row in found["modes"][mode].items()]
+    table = markdown(["mode", "channel", "the hog alone, ÷ peak", "beside, free",
+                      "beside, limited", "limit", "heddle states"], rows)
+    return f"{table}\n\n{whence(found)}; a block of {found['block_s']:g} s each"
+
+
+def resize_table():
+    """Of tests/gpu/resize.py."""
+    found = read(RESULTS / "resize.json")
+    rows = [[name, *(str(found[name][key]) for key in ("changes", "iterations")),
+             *(f"{found[name][key]:.2f}" for key in ("median_ms", "p99_ms", "worst_ms"))]
+            for name in ("still", "resized", "still again")]
+    table = markdown(["block", "changes", "iterations", "median, ms", "p99", "worst"], rows)
+    return f"{table}\n\n{whence(found)}; a resize by restart: {found['restart_s']:.2f} s"
 
 
 def tables():
-    return {"compute": compute_table(),
+    return {"compute": compute_table(), "channels": channels_table(), "resize": resize_table(),
             "standing": standing_table(), "standing-more": standing_text(),
             "stops-itself": yardstick_table(), "stopped": stopped_text(),
             "two-gpus": two_gpus_table(), "two-gpus-more": two_gpus_text()}
