@@ -237,25 +237,13 @@ def coverage_table():
     return markdown(header, rows) if rows else NOT_MEASURED
 
 
-PARKED = {"bare": "bare, idle", "bare_loop": "bare, graphs run", "heddle": "`batch`, idle",
-          "heddle_loop": "`batch`, graphs run", "heddle_latency_loop": "`latency`, graphs run",
-          "mps_heddle": "`batch`, under MPS"}
-
-
 def park_table():
-    """Of tests/gpu/park.py."""
-    rows = []
-    for found in read(RESULTS / "park.json")["rows"]:
-        of = {call["call"]: call for call in found["calls"]}
-        seconds = [f"{of[call]['s']:.1f}" if call in of else "–"
-                   for call in ("Checkpoint", "Restore")]
-        left = f"{of['Checkpoint']['used_mib']} MiB" if "Checkpoint" in of else "all"
-        says = "equal" if found["equal"] else "wrong"
-        if of["Lock"]["rc"] != 0:
-            says = f"refused ({of['Lock']['rc']})"
-        rows.append([PARKED[found["name"]], f"{found['gib']:.0f}", *seconds, left, says])
-    header = ["", "GiB", "parked in, s", "back in, s", "left on the GPU", "values"]
-    return markdown(header, rows)
+    """Of `heddle park` and `unpark`: a figure a round."""
+    rows = [[f"{row['gib']:.1f}", *(", ".join(f"{s:.2f}" for s in row[key])
+                                    for key in ("away_s", "back_s")),
+             f"{row['used_mib_parked']} MiB", "equal" if row["equal"] else "wrong"]
+            for row in read(RESULTS / "park.json")["rows"]]
+    return markdown(["GiB", "parked in, s", "back in, s", "left on the GPU", "values"], rows)
 
 
 def serving_table():
