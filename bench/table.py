@@ -6,7 +6,7 @@
                                       <!-- table:NAME:end -->; --check only says whether it would
     table.py --keep RESULT.json ...   rewrites them small; the tables stay as they are
     ... --raw NAME                    they become results/raw/NAME/*.raw, whose table is what
-                                      `heddle-bench table` makes of all of them
+                                      `heddle-bench table` makes of all of them, in fewer words
     ... --together NAME               a row for each result, of jobs of one importance, becomes
                                       results/tables/NAME.json
 
@@ -32,6 +32,10 @@ NOT_MEASURED = "Not measured."
 CAMPAIGN = "campaign"  # of raws: the front page shows it
 OF_RAWS = ("front", "twin")
 FRONT_WAYS = ("timeslice", "mps+priority", "mps:25", "auto", "auto@mps")
+FRONT_WITHOUT = ("resnet152", "resnet50_bursts", "resnet50_light", "whisper_heavy", "whisper_light")
+SHORTER = ((r"requests of \w+ a block were not begun in time, and count in no time", "late"),
+           (r" alone leaves the GPU idle (.*? %) of its time", r" alone: GPU idle \1"),
+           (r" in 1 sessions", ""))
 MICRO_BARS = {"passthrough_ns": "≤ 10", "lease_ns": "≤ 100", "launch_p99_8_threads_over_1": "≤ 2",
               "gate_rtt_us_p50": "≤ 3", "gate_rtt_us_p99": "≤ 10", "gate_16_rtt_us_p50": "≤ 8",
               "decisions_per_s": "≥ 500 000"}
@@ -279,8 +283,8 @@ def raw_tables(bench):
     found = {}
     for folder in sorted((RESULTS / "raw").glob("*/")):
         paths = sorted(folder.glob("*.raw"))
-        said = subprocess.run([bench, "table", *paths], text=True, check=True,
-                              stdout=subprocess.PIPE).stdout.strip()
+        said = shorter(subprocess.run([bench, "table", *paths], text=True, check=True,
+                                      stdout=subprocess.PIPE).stdout.strip())
         found[folder.name] = "\n".join([said, *stale(paths)])
         if folder.name == CAMPAIGN:
             found["front"] = "\n".join([front(said), *stale(paths)])
@@ -289,6 +293,18 @@ def raw_tables(bench):
                                            text=True, check=True, stdout=subprocess.PIPE,
                                            stderr=subprocess.DEVNULL).stdout.strip()
     return found
+
+
+def shorter(said):
+    """What the lines of all pairs say stands before them, once; and other words are fewer."""
+    for pattern, words in SHORTER:
+        said = re.sub(pattern, words, said)
+    notes = [re.split(r"(?<=[,;]) ", note.split(". ")[0])[:-1]
+             for note in re.findall(r"^- \*\*\w+\*\*: (.*)$", said, re.M)]
+    alike = [part for part in notes[0] if all(part in of for of in notes)] if notes[1:] else []
+    for part in alike:
+        said = said.replace(f" {part}", "")
+    return said.replace("\n- **", f"\n- All: {' '.join(alike)[:-1]}.\n- **", 1 if alike else 0)
 
 
 def front(said):
@@ -305,10 +321,12 @@ def front(said):
         tail = found["H p99"][way]
         if tail == "few" and "H TBT p99" in found:  # few answers have many tokens
             tail = found["H TBT p99"][way]
-        return f"{tail} · {found['L rate'][way]}"
+        rates = [cells[way] for figure, cells in found.items()
+                 if re.fullmatch(r"L\d? rate", figure)]
+        return f"{tail} · {' + '.join(rates)}"
     return markdown(["H's p99 · L's rate, ÷ alone", *FRONT_WAYS],
                     [[pair, *(cell(found, way) for way in FRONT_WAYS)]
-                     for pair, found in of.items()])
+                     for pair, found in of.items() if pair not in FRONT_WITHOUT])
 
 
 def stale(paths):

@@ -55,10 +55,21 @@ class Harness(unittest.TestCase):
                 "| a: H p99 | 3.5 | 1 | 1.06 | 12 |\n"
                 "| a: L rate | 0.9 | 0.5 | 0.5 [0.4, 0.6] | 12 |\n"
                 "| b: H p99 | few | few | few | – |\n| b: H TBT p99 | 2.6 | 1 | few | 12 |\n"
-                "| b: L rate | 0.8 | 0.5 | 0.4 | 12 |\n\n| expected | met |\n")
-        with mock.patch.object(table, "FRONT_WAYS", ("mps", "auto")):
+                "| b: L rate | 0.8 | 0.5 | 0.4 | 12 |\n| c: H p99 | 2 | 1 | 1 | 6 |\n"
+                "| c: L1 rate | 0.3 | 0 | 0.1 [0, 0.2] | 6 |\n| c: L2 rate | 0.4 | 0 | 0.2 | 6 |\n"
+                "| d: H p99 | 2 | 1 | 1 | 6 |\n\n| expected | met |\n")
+        with (mock.patch.object(table, "FRONT_WAYS", ("mps", "auto")),
+              mock.patch.object(table, "FRONT_WITHOUT", ("d",))):
             self.assertEqual(table.front(said).splitlines()[2:],
-                             ["| a | 3.5 · 0.9 | 1.06 · 0.5 |", "| b | 2.6 · 0.8 | few · 0.4 |"])
+                             ["| a | 3.5 · 0.9 | 1.06 · 0.5 |", "| b | 2.6 · 0.8 | few · 0.4 |",
+                              "| c | 2 · 0.3 + 0.4 | 1 · 0.1 + 0.2 |"])
+
+    def test_what_all_pairs_say_is_said_once(self):
+        said = "| a |\n\n- **a**: X, driver 1; seed 1, blocks of 2 s. Y.\n"
+        self.assertEqual(table.shorter(said), said, "of one pair all stays")
+        self.assertEqual(table.shorter(said + "- **b**: X, driver 1; seed 2, blocks of 2 s.\n"),
+                         "| a |\n\n- All: X, driver 1.\n- **a**: seed 1, blocks of 2 s. Y.\n"
+                         "- **b**: seed 2, blocks of 2 s.\n")
 
     def test_documents_are_not_on_the_launch_path(self):
         with tempfile.TemporaryDirectory() as folder:
