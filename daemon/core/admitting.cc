@@ -302,7 +302,7 @@ bool Admitting::dispatch_once() {
   }
   stalls_.idle(pick == 0 && idle);
   DispatchVerdict own;
-  own.open = true;
+  own.open = !idle && !fault;  // else the policy would be asked about this client no more
   return pick != 0 && grant(pick, Decider::kBuiltin, own);
 }
 

@@ -72,6 +72,22 @@ TEST_F(CoreTest, OtherTermsApplyToThoseWhoAreThere) {
   EXPECT_EQ(core_->stats().rejected, rejected + 1);
 }
 
+// Or it would be asked no more, and fault no more.
+TEST_F(PolicyTest, WhoseLaunchThePolicyFailedOnAsksItAgain) {
+  policy_.on_enqueue = [](Gpu&, LaunchId) { return EnqueueVerdict{HookResult::kFault}; };
+  policy_.on_dispatch = [](Gpu&) { return DispatchVerdict{HookResult::kDecided}; };
+  policy_.on_active = [] {
+    return AllowanceVerdict{HookResult::kDecided, false, Allowance::kGated};
+  };
+  attach(1, 0);
+  attach(2, 9, true);
+  use(&policy_);
+  for (const ClientId id : {1, 2}) kernel(id, 0, id);
+  step(launch(EventKind::kAsked, 2, Admission::kGated));
+  ASSERT_EQ(grants_.size(), 1u) << "the built-in decides this once";
+  EXPECT_EQ(allowed(2), Allowance::kGated);
+}
+
 TEST_F(PolicyTest, IdleHoldsWhatThePolicyPlaced) {
   policy_.on_enqueue = [](Gpu& g, LaunchId k) {
     return EnqueueVerdict{g.queue_insert(g.queue_create("q"), k, 0) ? HookResult::kDecided
