@@ -113,6 +113,13 @@ struct Attach {
   dramMax @23 :Float32;
   madeSets @24 :List(UInt64); # the SM sets that it made of each device (pack_made), also
                               # under an earlier daemon: it can make no others
+  park @25 :Park;             # its shim waits for parked memory; HEDDLE_PARK=1 asks for it
+}
+
+enum Park {
+  never @0;   # its calls would wait in the driver, and nobody would know
+  byRule @1;  # by the administrator's rule, or by hand
+  asked @2;   # it allows that itself
 }
 
 struct RegisterKernel {

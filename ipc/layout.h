@@ -56,6 +56,7 @@ enum MemoryVerdict : uint32_t {
   kMemoryGranted = 0,
   kMemoryRefused = 1,
   kMemoryRetry = 2,  // the daemon asked other processes of the group to return unused grants
+  kMemoryWait = 3,   // the daemon parks another process of the group (daemon/server/parking.h)
 };
 
 // Header::sparse: the client's launch priority.
@@ -117,6 +118,7 @@ struct ControlMemory {
     std::atomic<uint32_t> contended;      // nonzero: a less important client waits: report finely
     std::atomic<uint32_t> unobserved;     // nonzero: only this client works: no launch records
     std::atomic<uint32_t> sparse;         // nonzero: few launch records (pack_sparse, ipc/sparse.h)
+    std::atomic<uint32_t> away;           // nonzero: its memory is parked: no call of the driver
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   std::atomic<uint32_t> naps;                  // this nap's number; 0: a daemon that counts none
@@ -135,6 +137,7 @@ struct ThreadBlock {
   std::atomic<uint64_t> memory_used;                    // device memory that it holds, in bytes
   std::atomic<uint64_t> memory_refused;                 // allocations that its limit refused
   std::atomic<uint32_t> stop_able, stop_done, stop_us;  // ipc/stop.h
+  std::atomic<uint32_t> memory_wanted;  // block 0: how often a call waited for parked memory
   alignas(64) std::byte ring[kRingRecords][kRecordBytes];
 };
 

@@ -148,6 +148,8 @@ void add_run(CLI::App& app, Options& o) {
       ->check([](const std::string& text) {
         return ipc::parse_memory(text) ? "" : "--memory takes 20GiB, 512MiB or 25% of the GPU";
       });
+  command->add_flag("--park", o.run.park,
+                    "idle, its memory may go to the host where others need the room");
   command->add_flag("--sim", o.run.sim,
                     "on the simulated GPU: it has the kernels of heddle-demo alone");
   command->add_flag("-q,--quiet", o.run.quiet, "do not print the effective priority");

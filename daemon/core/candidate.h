@@ -54,6 +54,7 @@ class Candidate final : public Sight {
   bool keep_to(ClientId id, SmCount, double) override { return roster_.find(id) != nullptr; }
   bool set_stop(ClientId id, StopWhen) override { return roster_.find(id) != nullptr; }
   bool set_slice(ClientId id, uint32_t) override { return roster_.find(id) != nullptr; }
+  bool set_parked(ClientId id, bool) override { return roster_.find(id) != nullptr; }
   bool resize(ClientId id) override { return roster_.find(id) != nullptr; }
 
  private:

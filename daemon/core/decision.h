@@ -19,6 +19,7 @@ enum class DecisionKind : uint16_t {
   kAllowance,  // the client's standing allowance changes
   kHint,       // of kernel `kernel`: its predicted time, how often it is timed, and where it runs
   kStop,       // the client's kernels are stopped or go on; and its time slice
+  kPark,       // the client's memory is to leave the device, or to come back
 };
 
 // Who decided, for `heddle status` and `heddle explain`.
@@ -46,7 +47,7 @@ struct Decision {
   uint8_t measure = 0;        // kHint: one in so many launches is timed; 0: now and then
   GroupCount size{};          // kHint: of its launches' SM sets; 0: all
   bool raised = false;        // kHint: its launches have launch_priority
-  bool off = false;           // kStop: the client's kernels are stopped
+  bool off = false;           // kStop: the client's kernels are stopped; kPark: it is to leave
   uint32_t slice_us = 0;      // kStop: the client's time slice; 0: as the driver set it
   ipc::SmRing ring;           // kAllowance: the client's SM sets, constant while it is attached,
   SetSizes sizes{};           // and their sizes (SmFamily); none: it has no sets

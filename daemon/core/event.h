@@ -58,6 +58,7 @@ enum class EventKind : uint16_t {
   kGatesLeft,  // the client's gates stand open for good, and none of its launches is held any more
   kNodes,      // body: nodes; the kernels inside a graph, after its kKernel and theirs
   kStops,      // body: stop; whether the client can be stopped, and what its shim carried out
+  kMemory,     // body: memory; how much device memory the client has, and where that is
 };
 
 enum class LaunchKind : uint8_t { kKernel, kGraph, kCopy, kMemset };
@@ -202,6 +203,11 @@ struct StopBody {
   float took_us;  // how long that took; 0: nothing new was carried out
 };
 
+struct MemoryBody {
+  uint64_t bytes;  // that it holds; on the host while it is parked
+  bool parked;     // it is parked, or on its way
+};
+
 struct UntoldBody {
   uint64_t launches;  // launches without a record that no earlier event counted
   uint32_t kernel;    // kRow: the last one's kernel, or kUnknownKernel
@@ -223,6 +229,7 @@ struct Event {
     DoneBody done;
     UntoldBody untold;
     StopBody stop;
+    MemoryBody memory;
     TermsBody terms;
   };
 

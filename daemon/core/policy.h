@@ -78,11 +78,13 @@ struct ClientView {
   uint64_t launches = 0;   // so far; a graph that was stopped inside and goes on counts once
   double work_us = 0;      // predicted time of those launches, alone on all SMs
   bool active = false;
-  bool gates = false;      // its launches are held on the GPU; else in its threads
-  bool profiled = false;   // its task's measurement stage is over
-  double stopped_us = 0;   // total time that its kernels were stopped (stops.h)
-  uint64_t stops = 0;      // how often they were
-  bool stoppable = false;  // its kernels can be stopped, and have a time slice of their own
+  bool gates = false;         // its launches are held on the GPU; else in its threads
+  bool profiled = false;      // its task's measurement stage is over
+  double stopped_us = 0;      // total time that its kernels were stopped (stops.h)
+  uint64_t stops = 0;         // how often they were
+  bool stoppable = false;     // its kernels can be stopped, and have a time slice of their own
+  double resident_bytes = 0;  // device memory that it has on the GPU
+  bool parked = false;        // its memory is on the host, or on its way
 };
 
 // The device as policies see it (`g`).
@@ -181,6 +183,9 @@ class Gpu : public World {
   // Sets the client's time slice, if the GPU is time-sliced; 0: as the driver set it. False if the
   // client is gone.
   virtual bool set_slice(ClientId, uint32_t slice_us) = 0;
+  // The memory of an idle client leaves the GPU, if its rule allows that, or comes back. Its next
+  // call brings it back as well. False if the client is gone.
+  virtual bool set_parked(ClientId, bool parked) = 0;
   // Has the policy asked anew (kernel_init) about each kernel of the client when that is next
   // launched. False if the client is gone.
   virtual bool resize(ClientId) = 0;

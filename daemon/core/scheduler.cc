@@ -117,6 +117,9 @@ std::span<const Decision> Scheduler::step(const Event& e) {
       case EventKind::kStops:
         s.on_stops(*c, e.stop);
         break;
+      case EventKind::kMemory:
+        c->place.memory = {e.memory.bytes, e.memory.parked};
+        break;
       case EventKind::kGatesLeft:
         s.members.left_gates(*c);
         break;
@@ -130,11 +133,23 @@ std::span<const Decision> Scheduler::step(const Event& e) {
   s.openings.close();
   s.admission.settle();
   s.settle_stops();
+  if (s.parking_dirty) s.settle_parking();
   s.note_busy();
   const bool thorough = e.kind == EventKind::kAttached || e.kind == EventKind::kDetached;
   if (thorough || s.stats.events % kCheckEvery == 0) s.check();
   s.stepping = false;
   return s.telling.decisions();
+}
+
+void Scheduler::State::settle_parking() {
+  parking_dirty = false;
+  for (const ClientId id : roster.ids()) {
+    Client& c = *roster.find(id);
+    if (!std::exchange(c.place.memory.to_move, false)) continue;
+    Decision d = telling.make(DecisionKind::kPark, c);
+    d.off = !c.place.memory.parked;
+    telling.add(d);
+  }
 }
 
 void Scheduler::set_device_model(const DeviceModel& model) { state_->promises.set_model(model); }

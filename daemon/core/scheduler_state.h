@@ -58,6 +58,7 @@ struct Scheduler::State final : Situation {
   void advance(TimeNs to);  // time passes
   void note_busy();
   void on_stops(Client& c, const StopBody& body) { stops_.told(c, body); }
+  void settle_parking();
   void settle_stops() {  // the built-in stops long kernels for more important clients
     stops_.settle(seat.policy() == nullptr ? StopWhen::kLong : StopWhen::kNever);
   }

@@ -162,6 +162,13 @@ bool Orders::set_slice(ClientId id, uint32_t slice_us) {
   return c != nullptr;
 }
 
+bool Orders::set_parked(ClientId id, bool parked) {
+  Client* c = roster_.find(id);
+  if (c == nullptr) return false;
+  if (parked != c->place.memory.parked) c->place.memory.to_move = now_.parking_dirty = true;
+  return true;
+}
+
 bool Orders::resize(ClientId id) {
   Client* c = roster_.find(id);
   if (c == nullptr) return false;

@@ -28,6 +28,7 @@ class Orders final : public Sight {
   bool keep_to(ClientId, SmCount sm, double for_us) override;
   bool set_stop(ClientId, StopWhen) override;
   bool set_slice(ClientId, uint32_t slice_us) override;
+  bool set_parked(ClientId, bool parked) override;
   bool resize(ClientId) override;
 };
 

@@ -65,7 +65,9 @@ bool Sight::client(ClientId id, ClientView& v) const {
        .profiled = c.known.measured->profiled,
        .stopped_us = c.stop.stood_us + (c.work.stands ? to_us(now_.clock - c.stop.since) : 0),
        .stops = c.stop.count,
-       .stoppable = !now_.config.mps && c.stop.able == ipc::kStopYes};
+       .stoppable = !now_.config.mps && c.stop.able == ipc::kStopYes,
+       .resident_bytes = c.place.memory.parked ? 0 : static_cast<double>(c.place.memory.bytes),
+       .parked = c.place.memory.parked};
   return true;
 }
 

@@ -18,6 +18,7 @@ struct Situation {
   // To be done before the step ends: refresh allowances, dispatch, ask the policy about kernels
   // anew.
   bool allowances_dirty = false, dispatch_wanted = false, kernels_dirty = false;
+  bool parking_dirty = false;  // some client's memory is to move (Memory::to_move)
 };
 
 }  // namespace heddle::core

@@ -142,6 +142,13 @@ int slice_it(lua_State* L) {
   return there ? 0 : raise_stale(L, client);
 }
 
+// c:park(), c:unpark()
+template <bool kParked>
+int park_it(lua_State* L) {
+  const auto& client = static_cast<ClientObject&>(check(L, 1, Kind::kClient));
+  return Session::of(L).gpu->set_parked(client.id, kParked) ? 0 : raise_stale(L, client);
+}
+
 constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         true_above<&core::Gpu::busy>,
                                         true_above<&core::Gpu::comparing>,
@@ -158,7 +165,9 @@ constexpr lua_CFunction kFunctions[] = {time_above<&core::Gpu::gap_us>,
                                         resize_it,
                                         keep_to_it,
                                         stop_it,
-                                        slice_it};
+                                        slice_it,
+                                        park_it<true>,
+                                        park_it<false>};
 static_assert(std::size(kFunctions) == kMethods);
 
 }  // namespace

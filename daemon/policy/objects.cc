@@ -28,7 +28,6 @@ Object* to_object(lua_State* L, int index) {
 
 }  // namespace
 
-// Raised where an object is used after the hook call that it was handed out in.
 int raise_stale(lua_State* L, const Object& object) {
   return luaL_error(L, "%s is stale: kept past its hook; keep its fields instead",
                     kKindNames[static_cast<size_t>(object.kind)]);
@@ -245,12 +244,16 @@ constexpr Field kClientFields[] = {
     {"profiled", push_client_field<&ClientView::profiled>},
     {"stopped_us", push_client_field<&ClientView::stopped_us>},
     {"stoppable", push_client_field<&ClientView::stoppable>},
+    {"resident_bytes", push_client_field<&ClientView::resident_bytes>},
+    {"parked", push_client_field<&ClientView::parked>},
     method_field<kLeaseIt>("lease"),
     method_field<kGateIt>("gate"),
     method_field<kLaunchPriorityIs>("launch_priority"),
     method_field<kKeepTo>("keep_to"),
     method_field<kStopIt>("stop"),
     method_field<kSliceIt>("slice"),
+    method_field<kParkIt>("park"),
+    method_field<kUnparkIt>("unpark"),
     method_field<kResizeIt>("resize"),
 };
 constexpr Field kGpuFields[] = {

@@ -107,9 +107,11 @@ enum Method : size_t {
   kResizeIt,
   kKeepTo,
   kStopIt,
-  kSliceIt
+  kSliceIt,
+  kParkIt,
+  kUnparkIt
 };
-inline constexpr size_t kMethods = kSliceIt + 1;
+inline constexpr size_t kMethods = kUnparkIt + 1;
 lua_CFunction method(size_t method);
 
 // What methods begin with: the object at `index`, of this kind and this hook call, or an error.

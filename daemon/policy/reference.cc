@@ -151,6 +151,12 @@ constexpr Entry kClientDocs[] = {
      "\"never\", \"long\": what outlasts a stop, or \"always\""},
     {"c.slice", "c:slice(us)", "",
      "time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it"},
+    {"c.resident_bytes", nullptr, "number", "bytes of device memory that it has on the GPU"},
+    {"c.parked", nullptr, "boolean", "its memory is on the host, or on its way"},
+    {"c.park", "c:park()", "",
+     "time-sliced: its memory leaves the GPU within 0.1 s, if its rule has `park` and it has no "
+     "work; its next call brings it back. Who has just come back stays"},
+    {"c.unpark", "c:unpark()", "", "its memory comes back before that call"},
     {"c.resize", "c:resize()", "", "`kernel_init` is called again for its kernels"},
 };
 

@@ -108,6 +108,7 @@ void Client::set_terms(int priority, const std::string& rule, const Terms& terms
   identity_.terms.compute = terms.compute;
   identity_.terms.memory = terms.memory;
   identity_.terms.memory_per = terms.memory_per;
+  identity_.terms.park = terms.park;
 }
 
 int Client::send_attached(int socket, int doorbell) {
@@ -205,6 +206,10 @@ bool Client::apply(const core::Decision& d) {
     answer_went(&d);  // before the word: a thread that sees the word reads its verdict
     gate_queue_->let_go(d.thread);
     return any_to_wake();
+  }
+  if (d.kind == core::DecisionKind::kPark) {
+    park_order_ = d.off;
+    return false;
   }
   if (d.kind == core::DecisionKind::kStop) {
     if (terms_of(d.device) == nullptr) return false;
@@ -362,6 +367,8 @@ void Client::heartbeat(core::TimeNs now) {
 }
 
 void Client::set_bypass(bool on) { store_changed(control_->header.bypass, on ? 1u : 0u); }
+
+void Client::set_away(bool away) { store_changed(control_->header.away, away ? 1u : 0u); }
 
 void Client::set_contended(bool on) { store_changed(control_->header.contended, on ? 1u : 0u); }
 

@@ -9,8 +9,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "daemon/base/result.h"
@@ -81,6 +83,8 @@ struct Identity {
   bool gates = false;                    // its launches may wait on the GPU
   std::string threads_wait_because;      // the reason if not
   bool counts_memory = false;            // its shim counts memory; an older shim keeps no limit
+  bool parks = false;                    // its shim waits for parked memory
+  bool park_asked = false;               // and it allows that itself
   bool tells_clock = false;              // its shim told its clock
   core::TimeNs clock_ahead = 0;          // how far the client's clock is ahead of the daemon's
 };
@@ -142,6 +146,11 @@ class Client {
     return left_gates_    ? "it told of launches at gates what cannot be"
            : kernels_ask_ ? "the policy chooses for each launch; long graphs can be stopped"
                           : std::string_view(identity_.threads_wait_because);
+  }
+  std::optional<bool> take_park_order() { return std::exchange(park_order_, std::nullopt); }
+  void set_away(bool away);         // its memory is parked, or is no more
+  uint32_t memory_wanted() const {  // how often its calls have waited for that
+    return client_->threads[0].memory_wanted.load(std::memory_order_relaxed);
   }
   bool left_gates();  // its gates were opened for good since the last call
   bool gates_open() const { return gate_queue_->any_open(); }
@@ -269,6 +278,7 @@ class Client {
   std::vector<Kernel> kernels_;  // by index
   GpuNumbers::Numbers introduced_ = 0, posted_to_ = 0;
   bool sparse_allowed_ = false;
+  std::optional<bool> park_order_;  // by the policy: that its memory leaves, or comes back
   std::array<core::Allowance, ipc::kDevices> allowed_{};
   bool leased_ = true, gated_ = false;
   std::string unmanaged_reason_;

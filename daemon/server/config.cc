@@ -250,9 +250,10 @@ bool read_terms(Section& s, Terms& terms) {
   read_sms(s, terms.sms);
   read_compute(s, terms.compute);
   read_memory(s, terms);
+  s.flag("park", terms.park);
   return read_limits(s, terms.slowdown_max, terms.channel_max) || !terms.memory.empty() ||
-         s.find("share") != nullptr || s.find("slo_ms") != nullptr || s.find("fail") != nullptr ||
-         !terms.sms.empty() || terms.compute.any();
+         s.find("park") != nullptr || s.find("share") != nullptr || s.find("slo_ms") != nullptr ||
+         s.find("fail") != nullptr || !terms.sms.empty() || terms.compute.any();
 }
 
 std::string read_rule(const toml::table& table, const std::string& file, Config& config) {
@@ -277,7 +278,7 @@ std::string read_rule(const toml::table& table, const std::string& file, Config&
   } else if (!rule.priority && !rule.claim && !has_terms) {
     s.problem(table.source(),
               "a rule needs either priority (given) or claim (the most it may ask), or one of "
-              "share, slo_ms, slowdown_max, slowdown_p99_max, fail, sms, memory, compute, "
+              "share, slo_ms, slowdown_max, slowdown_p99_max, fail, sms, memory, park, compute, "
               "issue_max, l2_max and dram_max");
   }
   if (rule.name.empty()) rule.name = "rule " + std::to_string(config.rules.size() + 1);

@@ -33,6 +33,7 @@ struct Terms {
   core::ChannelMax channel_max{};           // parts of each channel's peak that it may use
   std::string memory;                       // device memory limit (ipc/memory.h); "": none
   MemoryPer memory_per = MemoryPer::kRule;  // which clients share that limit
+  bool park = false;                        // idle, it may be parked for others (parking.h)
 
   bool operator==(const Terms&) const = default;
 };

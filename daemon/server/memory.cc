@@ -84,7 +84,7 @@ void MemoryAccounts::for_each_other(core::ClientId id, const std::string& group,
                        [&](const Membership& limit) { return limit.group == group; });
   };
   for (const auto& [other, member] : members_) {
-    if (other == id || !belongs(member)) continue;
+    if (other == id || member.away || !belongs(member)) continue;
     const uint32_t device = device_on(other, gpu);
     if (device < ipc::kDevices) visit(other, member, device);
   }
@@ -127,6 +127,48 @@ ipc::MemoryVerdict MemoryAccounts::need(core::ClientId id, uint32_t device, uint
     return ipc::kMemoryGranted;
   }
   return bytes <= room_soon ? ipc::kMemoryRetry : ipc::kMemoryRefused;
+}
+
+bool MemoryAccounts::fits_without(core::ClientId id, uint32_t device, uint64_t bytes,
+                                  const Clients& without) const {
+  const auto it = members_.find(id);
+  if (it == members_.end() || device >= ipc::kDevices) return true;
+  const Member& member = it->second;
+  const uint8_t gpu = member.gpus[device];
+  return std::all_of(member.limits.begin(), member.limits.end(), [&](const Membership& limit) {
+    const uint64_t most = limit.limit.of(member.total[device]);
+    uint64_t all = sum(bytes, context_);
+    for_each_other(id, limit.group, gpu, [&](core::ClientId other, const Member& m, uint32_t d) {
+      if (!without(other)) all = sum(all, sum(held(other, m, d), context_));
+    });
+    return most == 0 || gpu == kNoGpu || all <= most;
+  });
+}
+
+void MemoryAccounts::set_away(core::ClientId id, bool away) {
+  const auto member = members_.find(id);
+  if (member != members_.end()) member->second.away = away;
+}
+
+bool MemoryAccounts::fits_back(core::ClientId id) const {
+  const auto it = members_.find(id);
+  for (uint32_t device = 0; it != members_.end() && device < ipc::kDevices; ++device) {
+    const uint64_t bytes = held(id, it->second, device);
+    if (bytes > 0 && !fits_without(id, device, bytes, [](core::ClientId) { return false; })) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool MemoryAccounts::share_limit(core::ClientId a, core::ClientId b) const {
+  const auto one = members_.find(a), other = members_.find(b);
+  if (one == members_.end() || other == members_.end()) return false;
+  const auto& limits = other->second.limits;
+  return std::any_of(one->second.limits.begin(), one->second.limits.end(), [&](const auto& limit) {
+    return std::any_of(limits.begin(), limits.end(),
+                       [&](const Membership& its) { return its.group == limit.group; });
+  });
 }
 
 void MemoryAccounts::release(core::ClientId id, uint32_t device, uint64_t bytes) {
@@ -213,7 +255,7 @@ MemoryAccounts::View MemoryAccounts::view_of(const Member& member, uint32_t devi
 std::vector<MemoryAccounts::Group> MemoryAccounts::groups() const {
   std::map<std::pair<std::string, uint8_t>, Group> all;
   for (const auto& [id, member] : members_) {
-    for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+    for (uint32_t device = 0; device < ipc::kDevices && !member.away; ++device) {
       const uint8_t gpu = member.gpus[device];
       if (gpu == kNoGpu || member.total[device] == 0) continue;
       for (const Membership& limit : member.limits) {

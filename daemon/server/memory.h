@@ -56,6 +56,16 @@ class MemoryAccounts {
   // need(): the client wants to hold `bytes` in all. release(): it will hold no more than that.
   ipc::MemoryVerdict need(core::ClientId id, uint32_t device, uint64_t bytes);
   void release(core::ClientId id, uint32_t device, uint64_t bytes);
+  // Whether the client's limits have room for `bytes` in all, if the clients `without` held
+  // nothing.
+  using Clients = std::function<bool(core::ClientId)>;
+  bool fits_without(core::ClientId id, uint32_t device, uint64_t bytes,
+                    const Clients& without) const;
+  // What it holds counts for no limit while its memory is parked.
+  void set_away(core::ClientId id, bool away);
+  // The same for what it holds now, on all devices.
+  bool fits_back(core::ClientId id) const;
+  bool share_limit(core::ClientId a, core::ClientId b) const;
   // Other clients (with their device) that share a limit with it, and use less than their grant.
   std::vector<std::pair<core::ClientId, uint32_t>> with_slack(core::ClientId id,
                                                               uint32_t device) const;
@@ -89,11 +99,13 @@ class MemoryAccounts {
     Bytes total{}, granted{};
     std::array<core::TimeNs, ipc::kDevices> asked{};  // when it was asked; 0: it gave all back
     std::vector<Membership> limits;
+    bool away = false;
   };
   // The bytes that count for it: the grant, or its use if that is more, as graphs and pools grow by
   // themselves.
   uint64_t held(core::ClientId id, const Member& member, uint32_t device) const;
-  // Calls `visit(id, member, device)` for each other member of the group on that GPU.
+  // Calls `visit(id, member, device)` for each other member of the group on that GPU that is not
+  // away.
   template <class Visit>
   void for_each_other(core::ClientId id, const std::string& group, uint8_t gpu,
                       Visit&& visit) const;

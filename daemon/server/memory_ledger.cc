@@ -22,10 +22,11 @@ uint64_t memory_refused(const Client& client, uint32_t device) {
 }
 
 MemoryLedger::MemoryLedger(uint64_t context, const Roster& roster, Log& log,
-                           std::function<void(core::ClientId)> want_back)
+                           std::function<void(core::ClientId)> want_back, MakeRoom make_room)
     : roster_(roster),
       log_(log),
       want_back_(std::move(want_back)),
+      make_room_(std::move(make_room)),
       accounts_(context, [this](core::ClientId id, uint32_t device) {
         const Client* client = roster_.find(id);
         return client != nullptr ? memory_used(*client, device) : 0;
@@ -73,8 +74,11 @@ void MemoryLedger::need(Client& client, const MemoryNeed& need) {
     accounts_.release(id, need.device, need.bytes);
     return show(client, need.device, accounts_.view(id, need.device));
   }
-  const ipc::MemoryVerdict verdict = accounts_.need(id, need.device, need.bytes);
+  ipc::MemoryVerdict verdict = accounts_.need(id, need.device, need.bytes);
   if (verdict == ipc::kMemoryRetry) ask_others(id, need.device);
+  if (verdict == ipc::kMemoryRefused && make_room_(client, need.device, need.bytes)) {
+    verdict = ipc::kMemoryWait;
+  }
   show(client, need.device, accounts_.view(id, need.device));
   terms.memory_verdict.store(verdict, std::memory_order_relaxed);
   terms.memory_answered.store(need.number, std::memory_order_release);

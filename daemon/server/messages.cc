@@ -38,6 +38,8 @@ void decode_memory(wire::Attach::Reader in, AttachMessage& out) {
   out.run = cut(in.getRun(), ipc::kLabelBytes);
   out.mps_memory_limit = in.getMpsMemoryLimit();
   out.counts_memory = in.getMemoryTotal().size() > 0;
+  out.parks = in.getPark() == wire::Park::BY_RULE || in.getPark() == wire::Park::ASKED;
+  out.park_asked = in.getPark() == wire::Park::ASKED;
 }
 
 // A part outside of 0 to 1 is no limit.

@@ -43,6 +43,8 @@ struct AttachMessage {
   bool streams_wait = false;
   core::ChannelMax channel_max{};
   bool counts_memory = false;  // it sent memory_total
+  bool parks = false;          // its shim waits for parked memory
+  bool park_asked = false;     // and it allows that itself
   Clocks clocks;
 };
 

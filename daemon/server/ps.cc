@@ -66,6 +66,8 @@ json client_json(const Client& client, const ServerFacts& facts, bool unobserved
               {"sm_count", who.sms.get()},
               {"memory_asked", who.memory_asked},
               {"memory_by", memory_mechanism(who)},
+              {"memory_at", facts.parking->residence(who.id)},
+              {"park_asked", who.park_asked},
               {"clock_ahead_s", static_cast<double>(who.clock_ahead) / 1e9},
               {"held", client.threads_wait_because().empty() ? "device" : "thread"},
               {"threads_wait_because", client.threads_wait_because()},
@@ -207,7 +209,8 @@ json terms_json(const Terms& terms) {
           {"sms", terms.sms},
           {"request", limit_json(terms.compute.request)},
           {"limit", limit_json(terms.compute.limit)},
-          {"memory", terms.memory}};
+          {"memory", terms.memory},
+          {"park", terms.park}};
 }
 
 json promises_json(const core::ClientStatus& status) {

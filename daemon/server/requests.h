@@ -12,6 +12,7 @@
 #include "daemon/server/memory.h"
 #include "daemon/server/messages.h"
 #include "daemon/server/mps_watch.h"
+#include "daemon/server/parking.h"
 #include "daemon/server/policy_changes.h"
 #include "ipc/socket.h"
 
@@ -29,6 +30,7 @@ struct ServerFacts {
   PolicyChanges* policy_changes = nullptr;
   const MpsWatch* mps = nullptr;
   const MemoryAccounts* memory = nullptr;
+  const Parking* parking = nullptr;
 };
 
 // The asker: the connection, and its peer by the kernel.

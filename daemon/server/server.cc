@@ -115,8 +115,12 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
                 }),
       engine_(config, store, profiles_, log),
       connections_(&loop_.loop, listener, log, [this](int fd) { on_readable(fd); }),
-      memory_(config.context_memory, engine_.roster, log,
-              [this](core::ClientId id) { want_back(id); }),
+      memory_(
+          config.context_memory, engine_.roster, log, [this](core::ClientId id) { want_back(id); },
+          [this](const Client& client, uint32_t device, uint64_t bytes) {
+            return parking_.make_room(client, device, bytes);
+          }),
+      parking_(&loop_.loop, engine_, memory_.accounts(), log),
       policy_changes_(&loop_.loop, store, log, engine_, jobs_),
       config_changes_(&loop_.loop, config_, log, jobs_, policy_changes_, engine_,
                       [this] { return regrade(); }),
@@ -143,7 +147,8 @@ Server::Server(const Config& config, PolicyStore& store, Log& log, std::string p
             &config_changes_,
             &policy_changes_,
             &mps_.watch(),
-            &memory_.accounts()};
+            &memory_.accounts(),
+            &parking_};
   uv_async_init(&loop_.loop, stopper_.get(),
                 [](uv_async_t* async) { Handle<uv_async_t>::call(async->data); });
 }
@@ -271,6 +276,7 @@ bool Server::spin(core::TimeNs now) {
     policy_changes_.check_promotion();
     log_.tell_left_out();
     memory_.show();
+    parking_.beat(now);
     engine_.collect_profiles();
     save_profiles();
   }

@@ -27,6 +27,7 @@
 #include "daemon/server/gpus.h"
 #include "daemon/server/memory_ledger.h"
 #include "daemon/server/mps_watch.h"
+#include "daemon/server/parking.h"
 #include "daemon/server/policy_changes.h"
 #include "daemon/server/recording.h"
 #include "daemon/server/requests.h"
@@ -110,6 +111,7 @@ class Server {
   Engine engine_;
   Connections connections_;
   MemoryLedger memory_;
+  Parking parking_;
   PolicyChanges policy_changes_;
   ConfigChanges config_changes_;
   MpsOrders mps_;

@@ -189,6 +189,8 @@ void Server::on_attach(Connection& connection, const AttachMessage& message) {
   identity.run = message.run;
   identity.mps_memory_limit = message.mps_memory_limit;
   identity.counts_memory = message.counts_memory;
+  identity.parks = message.parks;
+  identity.park_asked = message.park_asked;
   identity.tells_clock = message.clocks.monotonic_ns != 0;
   identity.clock_ahead = clock_ahead(message.clocks, clocks_now());
   const Origin origin = origin_of(connection.fd.get(), connection.peer);
@@ -415,6 +417,7 @@ void Server::process_gone(core::ClientId id) {
   processes_.erase(process);
   HEDDLE_FAULT_POINT("daemon: client gone, not forgotten");
   memory_.leave(id);
+  parking_.leave(id);
   engine_.detach(id, monotonic_now());
   mps_.find_mode();
   mps_.look();

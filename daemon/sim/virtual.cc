@@ -244,6 +244,8 @@ void VirtualMachine::take(std::span<const core::Decision> decisions) {
       case core::DecisionKind::kStop:
         order_stop(c, {d.off, d.slice_us});
         break;
+      case core::DecisionKind::kPark:  // virtual time knows no memory
+        break;
       case core::DecisionKind::kHint:
         on_hint(c, c.kernels[d.kernel], d);
         break;

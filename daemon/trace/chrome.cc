@@ -122,6 +122,15 @@ class Chrome {
                          {"args", {{"slice_us", d.slice_us}}}});
       return;
     }
+    if (d.kind == core::DecisionKind::kPark) {
+      events_.push_back({{"ph", "i"},
+                         {"s", "t"},
+                         {"name", d.off ? "its memory leaves" : "its memory comes back"},
+                         {"pid", id},
+                         {"tid", kDecisions},
+                         {"ts", us(d.at)}});
+      return;
+    }
     constexpr const char* kAllowed[] = {"gated", "open", "leased"};
     const auto allowed = static_cast<size_t>(d.allowed);
     events_.push_back({{"ph", "i"},

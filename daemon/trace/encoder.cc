@@ -168,6 +168,10 @@ std::span<const std::byte> Encoder::event(const core::Event& e, bool introduced)
       u8(e.stop.off ? 1 : 0);
       f32(e.stop.took_us);
       break;
+    case EventKind::kMemory:
+      varint(e.memory.bytes);
+      u8(e.memory.parked ? 1 : 0);
+      break;
     case EventKind::kDetached:
     case EventKind::kGatesLeft:
     case EventKind::kTick:
@@ -208,6 +212,9 @@ std::span<const std::byte> Encoder::decision(const core::Decision& d) {
     case core::DecisionKind::kStop:
       u8(d.off ? 1 : 0);
       varint(d.slice_us);
+      break;
+    case core::DecisionKind::kPark:
+      u8(d.off ? 1 : 0);
       break;
   }
   return finish();

@@ -232,6 +232,10 @@ void read_event(Fields& in, EventRecord& out) {
       e.stop.off = in.u8(1) != 0;
       e.stop.took_us = in.f32();
       return;
+    case EventKind::kMemory:
+      e.memory.bytes = in.varint();
+      e.memory.parked = in.u8(1) != 0;
+      return;
     case EventKind::kDetached:
     case EventKind::kGatesLeft:
     case EventKind::kTick:
@@ -273,6 +277,9 @@ void read_decision(Fields& in, Decision& d) {
     case DecisionKind::kStop:
       d.off = in.u8(1) != 0;
       d.slice_us = in.number<uint32_t>();
+      return;
+    case DecisionKind::kPark:
+      d.off = in.u8(1) != 0;
       return;
   }
 }
@@ -382,12 +389,12 @@ Result<bool> Reader::next(Record& out) {
   const core::TimeNs at = static_cast<core::TimeNs>(static_cast<uint64_t>(last_at_) +
                                                     static_cast<uint64_t>(in.zigzag()));
   const uint8_t device = in.u8();
-  if (kind <= static_cast<uint8_t>(EventKind::kStops)) {
+  if (kind <= static_cast<uint8_t>(EventKind::kMemory)) {
     EventRecord& record = out.emplace<EventRecord>();
     record.event = Event(static_cast<EventKind>(kind), at, 0);
     record.event.device = device;
     read_event(in, record);
-  } else if (kind >= kGrant && kind <= kStop) {
+  } else if (kind >= kGrant && kind <= kPark) {
     Decision& d = out.emplace<Decision>();
     d.kind = static_cast<DecisionKind>(kind - kGrant);
     d.at = at;

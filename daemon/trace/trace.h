@@ -19,6 +19,7 @@
 //   kDetached, kTick, kGatesLeft  client
 //   kUnobserved, kObserved       client launches        not in what `heddle record` writes
 //   kStops       client able off:u8 took_us:f32
+//   kMemory      client bytes parked:u8
 //   kRow         client launches kernel backlog_us:f32  of what was launched before it began
 //   kTerms       client share:f32 slo_ms:f32 request:f32 limit:f32 slowdown_max:f32
 //                slowdown_p99_max:f32 issue_max:f32 l2_max:f32 dram_max:f32 priority:u8
@@ -37,6 +38,7 @@
 //                sizes                  managed: + 2 gates_soon, + 4 kernels_ask, + 8 gates_inside
 //   kHint        client kernel predicted_us:f32 measure:u8 size:u8 raised:u8 launch_priority:signed
 //   kStop        client off:u8 slice_us
+//   kPark        client off:u8
 //   kDevice      JSON text: the scheduler's configuration, and fresh: it had seen no event before;
 //                once more, not fresh: its mode (mps, switch_us) is another from here on
 //   kPolicy      JSON text: {name, path, hash, params}; "builtin" has no path
@@ -69,6 +71,7 @@ enum Kind : uint8_t {
   kAllowance = 0x21,
   kHint = 0x22,
   kStop = 0x23,
+  kPark = 0x24,
   kDevice = 0x30,
   kPolicy = 0x31,
   kBypass = 0x32,

@@ -98,6 +98,10 @@
 ---@field keep_to fun(self: Client, sm [, for_us]) # its launches run on so many SMs from the next one on, at open gates and leased, too; 0: on all that it has. With `for_us`, a second at most, for so long. Kernels with a size keep that
 ---@field stop fun(self: Client, when) # time-sliced: what runs of it is stopped in its middle while somebody above is at work; "never", "long": what outlasts a stop, or "always"
 ---@field slice fun(self: Client, us) # time-sliced: for so long it has the GPU at a time, 100 to 1000000; 0: as the driver set it
+---@field resident_bytes number # bytes of device memory that it has on the GPU
+---@field parked boolean # its memory is on the host, or on its way
+---@field park fun(self: Client) # time-sliced: its memory leaves the GPU within 0.1 s, if its rule has `park` and it has no work; its next call brings it back. Who has just come back stays
+---@field unpark fun(self: Client) # its memory comes back before that call
 ---@field resize fun(self: Client) # `kernel_init` is called again for its kernels
 
 ---@class Gpu

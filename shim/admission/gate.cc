@@ -54,6 +54,7 @@ int64_t starvation_ns(const ipc::ControlMemory& control) {
 }
 
 [[gnu::hot]] Turn::Turn(const Launch& launch) : ref_(launch.stream), graph_(launch.graph) {
+  await_memory();
   do {
     if (!in_ && !await_daemon(launch)) return;
     ipc::ring_prefetch(in_.block().ring_head, in_.block().ring);
@@ -348,8 +349,8 @@ bool worth_marking(StreamSlot& stream, uint32_t before, uint32_t kernel, int64_t
 }
 
 // Whether to put a marker behind the launch. A launch that had a ticket gets one, and so does a
-// free launch of a client without gates: only gates would tell the daemon otherwise what is done.
-// For leased and gated launches, worth_marking() decides.
+// free launch of a client with gates, which tell the daemon otherwise what is done. For leased and
+// gated launches, and other free ones, worth_marking() decides.
 bool Turn::wants_marker() {
   const bool by_gates = in_.session().gates->on_gpu && (wanted_ & ipc::kKernelsAsk) == 0;
   return !(leased_ || gated_ || (goes_freely_ && !by_gates)) ||

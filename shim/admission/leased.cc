@@ -22,8 +22,8 @@ namespace heddle::shim {
   const auto get = [](const auto& word) { return word.load(std::memory_order_relaxed); };
   // Everything that needs a Turn.
   const uint32_t more = get(terms.sm_set) | get(control.header.bypass) |
-                        get(control.header.unobserved) | get(guard().fail_closed) |
-                        get(hint.special) | kernel.exempt;
+                        get(control.header.unobserved) | get(control.header.away) |
+                        get(guard().fail_closed) | get(hint.special) | kernel.exempt;
   predicted_us_ = get(hint.predicted_us);
   if (!leased || more != 0 || !(predicted_us_ > 0) || is_timed(thread.launches + 1) ||
       (get(stream->pairs_out) > 0 && is_polled(thread.launches))) {

@@ -1,10 +1,7 @@
 #include "shim/admission/unobserved.h"
 
-#include <sys/mman.h>
-
 namespace heddle::shim {
 
-constinit WordPage word_page{};
 constinit Harmless harmless[1 << kHarmlessBits] = {};
 constinit __thread uint32_t unobserved_launches = 0;
 
@@ -27,13 +24,6 @@ void forget_all_harmless() {
   for (Harmless& place : harmless) {
     for (auto& handle : place.handles) handle.store(nullptr, std::memory_order_relaxed);
   }
-}
-
-// MAP_FIXED replaces the mapping atomically: a reader finds either the old page or the new one.
-bool read_word_from(int descriptor) {
-  const int flags = descriptor >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  return mmap(&word_page, sizeof word_page, PROT_READ, MAP_FIXED | flags, descriptor, 0) !=
-         MAP_FAILED;
 }
 
 }  // namespace heddle::shim

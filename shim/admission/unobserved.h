@@ -17,19 +17,11 @@
 #include <cstdint>
 
 #include "ipc/fault.h"
-#include "ipc/layout.h"
 #include "shim/evidence/streams.h"
 #include "shim/link/inside.h"
+#include "shim/link/residence.h"
 
 namespace heddle::shim {
-
-inline constexpr size_t kPageBytes = 4096;
-
-struct alignas(kPageBytes) WordPage {
-  ipc::ControlMemory::Header header;
-};
-static_assert(sizeof(WordPage) == kPageBytes && offsetof(ipc::ControlMemory, header) == 0);
-extern WordPage word_page;
 
 // Handles of kernels and graphs that the daemon knows and that are no collectives. A small cache of
 // two handles a place: a handle that was pushed out takes a Turn once, which puts it back.
@@ -62,9 +54,5 @@ inline bool goes_unobserved(const void* handle) {
 void remember_harmless(const void* handle);
 void forget_harmless(const void* handle);
 void forget_all_harmless();
-
-// Maps the control memory `descriptor` at `word_page`; -1: a page of zeros. False: the mapping
-// failed, and the page is what it was before.
-[[nodiscard]] bool read_word_from(int descriptor);
 
 }  // namespace heddle::shim

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "shim/driver/calls.h"
+#include "shim/link/residence.h"
 
 namespace heddle::shim {
 
@@ -18,10 +19,11 @@ enum Entry : uint32_t {
 
 extern "C" void* heddle_slots[];  // trampolines.S
 
-// The driver's own `name`, callable at once.
+// The driver's own `name`, callable at once: while the process's memory is parked, this waits.
 #define HEDDLE_REAL(name)             \
-  (reinterpret_cast<decltype(&name)>( \
-      __atomic_load_n(&heddle_slots[::heddle::shim::kEntry_##name], __ATOMIC_RELAXED)))
+  (::heddle::shim::await_memory(),    \
+   reinterpret_cast<decltype(&name)>( \
+       __atomic_load_n(&heddle_slots[::heddle::shim::kEntry_##name], __ATOMIC_RELAXED)))
 
 // True if the driver has this entry point: newer ones are optional, each with its fallback.
 bool driver_has(Entry entry);

@@ -20,7 +20,6 @@
 #include "ipc/socket.h"
 #include "shim/admission/kernels.h"
 #include "shim/admission/rows.h"
-#include "shim/admission/unobserved.h"
 #include "shim/driver/driver.h"
 #include "shim/evidence/streams.h"
 #include "shim/evidence/watch.h"
@@ -30,6 +29,7 @@
 #include "shim/link/log.h"
 #include "shim/link/messages.h"
 #include "shim/link/part.h"
+#include "shim/link/residence.h"
 #include "shim/link/session.h"
 #include "shim/link/spin.h"
 #include "shim/link/thread.h"
@@ -100,9 +100,8 @@ bool owns_socket(const Session& session) { return file_id(session.socket) == ses
 
 int move_up(int fd) {
   const int up = fcntl(fd, F_DUPFD_CLOEXEC, kDescriptorsFrom);
-  if (up < 0) return fd;
-  close(fd);
-  return up;
+  if (up >= 0) close(fd);
+  return up >= 0 ? up : fd;
 }
 
 // The file's size; 0: there is no such file.
@@ -403,6 +402,7 @@ void gather_facts() {
   attach_facts.issue_max = wanted_part("HEDDLE_ISSUE_MAX");
   attach_facts.l2_max = wanted_part("HEDDLE_L2_MAX");
   attach_facts.dram_max = wanted_part("HEDDLE_DRAM_MAX");
+  attach_facts.park = is_set("HEDDLE_PARK");
   attach_facts.command = command_line();
   attach_facts.priority = wanted_priority();
   attach_facts.streams_wait = !is_off("HEDDLE_GATES") && !is_set("CUDA_LAUNCH_BLOCKING") &&

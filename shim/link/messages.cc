@@ -71,6 +71,7 @@ void build_attach(Packet& packet, const AttachFacts& facts) {
     attach.setIssueMax(facts.issue_max);
     attach.setL2Max(facts.l2_max);
     attach.setDramMax(facts.dram_max);
+    attach.setPark(facts.park ? wire::Park::ASKED : wire::Park::BY_RULE);
     attach.setMonotonicNs(static_cast<uint64_t>(now_ns()));
     attach.setWallNs(static_cast<uint64_t>(now_ns(CLOCK_REALTIME)));
   });

@@ -36,6 +36,7 @@ struct AttachFacts {
   bool mps_memory_limit = false;
   bool streams_wait = false;
   float issue_max = 0, l2_max = 0, dram_max = 0;
+  bool park = false;  // HEDDLE_PARK
 };
 
 struct MemoryNeed {

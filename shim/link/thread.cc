@@ -7,6 +7,19 @@
 #include <cstddef>
 
 namespace heddle::shim {
+namespace {
+
+constinit __thread bool is_own = false;
+
+// `run` of the thread that begins, taken by it from its argument.
+void* begin(void* run) {
+  is_own = true;
+  return reinterpret_cast<void* (*)(void*)>(run)(nullptr);
+}
+
+}  // namespace
+
+bool is_shims_own_thread() { return is_own; }
 
 int start_thread(const char* name, void* (*run)(void*)) {
   constexpr size_t kStackBytes = 1024 * 1024;  // the helper calls the driver
@@ -18,9 +31,10 @@ int start_thread(const char* name, void* (*run)(void*)) {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pthread_t thread;
-  int error = pthread_create(&thread, &attributes, run, nullptr);
+  int error = pthread_create(&thread, &attributes, begin, reinterpret_cast<void*>(run));
   // The process may have more thread-local storage than this stack can hold.
-  if (error == EINVAL) error = pthread_create(&thread, nullptr, run, nullptr);
+  if (error == EINVAL)
+    error = pthread_create(&thread, nullptr, begin, reinterpret_cast<void*>(run));
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   pthread_attr_destroy(&attributes);
   if (error == 0) pthread_setname_np(thread, name);

@@ -23,7 +23,8 @@ constexpr int64_t kClosedWaitNs = 2'000'000'000;
 // How long to ask again while the daemon asks the group's other processes for unused memory. Their
 // helper threads answer soon, if they run.
 constexpr int64_t kRetryNs = 200'000'000;
-constexpr int64_t kPauseNs = 20'000, kPauseLongNs = 1'000'000;
+constexpr int64_t kParkNs = 60'000'000'000;  // while it parks one of them
+constexpr int64_t kPauseNs = 20'000, kPauseLongNs = 1'000'000, kPauseParkNs = 20'000'000;
 
 struct Account {
   uint64_t used = 0;
@@ -118,7 +119,7 @@ void pause(int64_t ns) {
   errno = before;
 }
 
-enum class Answer : uint8_t { kGranted, kRefused, kRetry, kNone };
+enum class Answer : uint8_t { kGranted, kRefused, kRetry, kWait, kNone };
 
 // The answer to question `number` of the session of that generation, if it is there.
 bool read_answer(int device, uint32_t number, uint64_t generation, Answer& answer) {
@@ -134,6 +135,7 @@ bool read_answer(int device, uint32_t number, uint64_t generation, Answer& answe
   const uint32_t verdict = terms->memory_verdict.load(std::memory_order_relaxed);
   answer = verdict == ipc::kMemoryGranted ? Answer::kGranted
            : verdict == ipc::kMemoryRetry ? Answer::kRetry
+           : verdict == ipc::kMemoryWait  ? Answer::kWait
                                           : Answer::kRefused;
   return true;
 }
@@ -235,6 +237,10 @@ bool claim_memory(int device, uint64_t bytes) {
       case Answer::kRetry:
         if (waited > kRetryNs) return false;
         give_back_in_turn(device, 0);  // another process that asks now may need just this
+        break;
+      case Answer::kWait:
+        if (waited > kParkNs) return false;
+        pause(kPauseParkNs);
         break;
       case Answer::kNone:
         if (claim_unanswered(device, bytes)) return true;

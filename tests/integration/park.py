@@ -18,6 +18,9 @@ sys.path.insert(0, str(ROOT / "tests/fault"))
 import setting  # noqa: E402  (the folder is known only now)
 import stage  # noqa: E402
 
+sys.path.insert(0, str(ROOT / "bench"))
+from harness.processes import HostError, Job  # noqa: E402
+
 
 def check(where, fake):
     states = where.folder / "states"
@@ -147,9 +150,165 @@ def parked_beside_a_service(where):
     demos[list(stage.CLASSES).index("latency")].finish()
 
 
+TENANT_MIB = 400
+LIMIT = f"""
+[[rule]]
+label = "team*"
+memory = "{2 * TENANT_MIB + 100}MiB"
+park = true
+"""
+
+
+class Tenant:
+    """A program that holds memory and works when it is asked (bench/harness: the job protocol)."""
+
+    def __init__(self, where, label):
+        words = [stage.HEDDLE, "run", "--quiet", "--sim", "--label", label, "--",
+                 stage.DIST / "libexec/heddle/heddle-synthetic", "--kernels", 3, "--kernel-us",
+                 "200:0", "--seed", 1, "--memory-mib", TENANT_MIB]
+        self.label, self.where = label, where
+        self.job = Job(label, "be", [str(word) for word in words], where.env,
+                       where.folder / f"{label}.log")
+
+    def work(self):
+        self.job.send("go", time.monotonic(), 0.2, 0.1, 0)
+        answer = self.job.answer(30)
+        assert answer["us"], answer
+        return self
+
+    def at(self):
+        found, = [c for c in self.where.heddle("ps")["clients"] if c["label"] == self.label]
+        return found["memory_at"]
+
+
+def more_tenants_than_memory(where):
+    where.env |= simulated(where)
+    where.start_daemon("priority", LIMIT)
+
+    def tenant(name):
+        one = Tenant(where, name)
+        one.job.wait_ready(30)
+        return one
+
+    def places():
+        return {one.at() for one in tenants}
+
+    tenants = [tenant("team a"), tenant("team b")]
+    for one in tenants:
+        one.work()
+    tenants.append(tenant("team c"))  # beyond the limit: who has been idle for longest makes room
+    assert [one.at() for one in tenants] == ["parked", "resident", "resident"]
+    said = run_heddle(where.env, ["unpark", "team a"], 1)
+    assert "was parked by heddled, and comes back with its next call" in said, said
+    for one in tenants * 2:  # its next call brings it back, and another one leaves
+        one.work()
+        assert one.at() == "resident" and "parked" in places(), places()
+
+    # Who keeps it is killed: heddled brings it back, and nothing is lost.
+    away = next(one for one in tenants if one.at() == "parked")
+    keeper = subprocess.run(["pgrep", "-P", str(where.daemon.pid)], text=True, check=True,
+                            capture_output=True).stdout.split()
+    subprocess.run(["kill", "-9", *keeper], check=True)
+    stage.wait_until(lambda: away.at() == "resident", 10, "the killed keeper's tenant is back")
+    away.work()
+
+    # heddled is killed: what it kept comes back by itself, and works on under the next one.
+    tenants[1].job.stop()
+    del tenants[1]
+    tenants.append(tenant("team d").work())
+    for one in tenants:
+        one.work()
+    assert "parked" in places(), places()
+    where.daemon.kill()
+    where.daemon.wait()
+    where.respawn_daemon()
+    for one in tenants:
+        one.work()
+
+    # A parked one is killed, another ends while it is parked.
+    tenants.append(tenant("team e"))
+    for _ in range(2):
+        away = stage.wait_until(lambda: next((t for t in tenants if t.at() == "parked"), None), 10,
+                                "one is parked")
+        tenants.remove(away)
+        away.job.give_up() if _ == 0 else away.job.stop()
+        assert stage.wait_until(lambda: len(where.heddle("ps")["clients"]) == len(tenants), 10,
+                                "it has left")
+        tenants.append(tenant(f"team {_}"))
+    for one in tenants:
+        one.work()
+        one.job.stop()
+
+
+# Who has no work leaves at once, whether others need the room or not.
+TIDY = """
+return policy {
+  name = "tidy", api = 1, version = "1.0.0",
+  hooks = {
+    tick = function(g)
+      for c in g:clients() do
+        if c.label == "team b" and c.parked then
+          c:unpark()
+        elseif c.label == "team a" and not c.active and c.resident_bytes > 0 then
+          c:park()
+        end
+      end
+    end,
+  },
+}
+"""
+
+
+def by_policy(where):
+    where.env |= simulated(where)
+    path = where.folder / "tidy.lua"
+    path.write_text(TIDY)
+    where.start_daemon(path, LIMIT)
+    tenants = [Tenant(where, "team a"), Tenant(where, "team b")]
+    for one in tenants:
+        one.job.wait_ready(30)
+    tenants[0].work()
+
+    def parked(whose, wanted):
+        tenants[1].work()  # a policy is asked while somebody is at work
+        return (whose.at() == "parked") == wanted
+
+    stage.wait_until(lambda: parked(tenants[0], True), 20, "the policy parks who has no work")
+    tenants[0].work()
+    stage.wait_until(lambda: parked(tenants[0], True), 20, "and again")
+    tenants.append(Tenant(where, "team c"))  # it has room beside who is parked
+    tenants[2].job.wait_ready(30)
+    for one in tenants:
+        one.work()
+        one.job.stop()
+
+
+def nobody_allows_it(where):
+    where.env |= simulated(where)
+    where.start_daemon("priority", LIMIT.replace("park = true", ""))
+    tenants = [Tenant(where, "team a"), Tenant(where, "team b")]
+    for one in tenants:
+        one.job.wait_ready(30)
+        one.work()
+    third = Tenant(where, "team c")
+    try:
+        third.job.wait_ready(30)
+        raise stage.StageError("a third tenant had room")
+    except HostError:
+        pass  # out of memory
+    for one in tenants:
+        one.job.stop()
+
+
 where = setting.fresh_stage("park", "timeslice")
 setting.run(lambda: check(where, sys.argv[1]), where)
 where = setting.fresh_stage("refused", "mps")
 setting.run(lambda: refused_under_mps(where), where)
 where = setting.fresh_stage("parked", "timeslice")
 setting.run(lambda: parked_beside_a_service(where), where)
+where = setting.fresh_stage("tenants", "timeslice")
+setting.run(lambda: more_tenants_than_memory(where), where)
+where = setting.fresh_stage("policy", "timeslice")
+setting.run(lambda: by_policy(where), where)
+where = setting.fresh_stage("not allowed", "timeslice")
+setting.run(lambda: nobody_allows_it(where), where)

@@ -127,5 +127,40 @@ TEST(GpuTime, WhatAClientGotIsOfWholeSecondsOfLate) {
   EXPECT_EQ(got.parts(1'000, 3.5e6), GotParts{});
 }
 
+TEST_F(CoreTest, APolicyHasAClientsMemoryLeaveAndComeBack) {
+  const auto has = [this](uint64_t bytes, bool parked) {
+    Event e(EventKind::kMemory, now_, 2);
+    e.memory = {bytes, parked};
+    step(e);
+  };
+  struct : Policy {
+    std::string_view name() const override { return "parks"; }
+    EnqueueVerdict enqueue(Gpu& g, LaunchId) override {
+      EXPECT_TRUE(g.client(2, seen));
+      EXPECT_TRUE(g.set_parked(2, wanted));
+      EXPECT_FALSE(g.set_parked(99, wanted));
+      return EnqueueVerdict{HookResult::kDecided, true};
+    }
+    ClientView seen;
+    bool wanted = true;
+  } policy;
+  contend();
+  use(&policy);
+  has(5, false);
+  ask(2);
+  EXPECT_EQ(policy.seen.resident_bytes, 5);
+  EXPECT_EQ(park_, (std::map<ClientId, bool>{{2, true}}));
+  park_.clear();
+  has(5, true);
+  done(2);
+  ask(2);
+  EXPECT_TRUE(policy.seen.parked && policy.seen.resident_bytes == 0);
+  EXPECT_TRUE(park_.empty()) << "it is where it is to be";
+  policy.wanted = false;
+  done(2);
+  ask(2);
+  EXPECT_EQ(park_, (std::map<ClientId, bool>{{2, false}}));
+}
+
 }  // namespace
 }  // namespace heddle::core

@@ -30,6 +30,7 @@ class CoreTest : public ::testing::Test {
       }
       if (d.kind == DecisionKind::kGrant) grants_.push_back(d);
       if (d.kind == DecisionKind::kStop) stop_[d.client] = d;
+      if (d.kind == DecisionKind::kPark) park_[d.client] = d.off;
       if (d.kind == DecisionKind::kHint) hint_[d.kernel] = d.predicted_us;
       if (d.kind == DecisionKind::kHint) measure_[d.kernel] = d.measure;
     }
@@ -127,6 +128,7 @@ class CoreTest : public ::testing::Test {
   std::map<ClientId, Decision> allowance_;
   std::map<ClientId, uint32_t> allowances_told_;  // how many
   std::map<ClientId, Decision> stop_;
+  std::map<ClientId, bool> park_;  // whether it is to leave
   std::vector<Decision> grants_;
   std::map<uint32_t, float> hint_;
   std::map<uint32_t, uint8_t> measure_;

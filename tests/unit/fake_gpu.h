@@ -89,6 +89,10 @@ class FakeGpu : public core::Gpu {
     slice_set = {id, us};
     return id <= 3;
   }
+  bool set_parked(core::ClientId id, bool parked) override {
+    parked_set = {id, parked};
+    return id <= 3;
+  }
   bool resize(core::ClientId id) override {
     resized.push_back(id);
     return id != 99;
@@ -115,6 +119,7 @@ class FakeGpu : public core::Gpu {
   std::tuple<core::ClientId, core::SmCount, double> kept_to;
   std::pair<core::ClientId, core::StopWhen> stop_set;
   std::pair<core::ClientId, uint32_t> slice_set;
+  std::pair<core::ClientId, bool> parked_set;
 };
 
 }  // namespace heddle::policy

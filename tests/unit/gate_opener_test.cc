@@ -61,6 +61,8 @@ CUresult batch(CUstream, unsigned count, CUstreamBatchMemOpParams* ops, unsigned
 // What these take from the rest of the shim.
 extern "C" void* heddle_slots[kEntryCount];
 void* heddle_slots[kEntryCount] = {};
+constinit WordPage word_page{};
+void wait_for_memory() {}
 RelaxedCapture::RelaxedCapture() { relaxed += mode_ == CU_STREAM_CAPTURE_MODE_RELAXED; }
 RelaxedCapture::~RelaxedCapture() { --relaxed; }
 Guarded guarded_page{};

@@ -106,6 +106,15 @@ TEST_F(PolicyTest, APolicySaysWhoIsStoppedAndForHowLongEachHasTheGpu) {
   }
 }
 
+TEST_F(PolicyTest, APolicyParksAClient) {
+  load(with_hooks("client_init = function(c) if not c.parked then c:park() end end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 2).result, HookResult::kDefault);
+  EXPECT_EQ(gpu_.parked_set, std::pair(core::ClientId{2}, true));
+  load(with_hooks("client_init = function(c) if c.resident_bytes == 0 then c:unpark() end end"));
+  EXPECT_EQ(policy_->client_init(gpu_, 1).result, HookResult::kDefault);
+  EXPECT_EQ(gpu_.parked_set, std::pair(core::ClientId{1}, false));
+}
+
 TEST_F(PolicyTest, APolicyKeepsAClientToSomeSms) {
   load(with_hooks("client_init = function(c) c:keep_to(31.5, 500) end"));
   EXPECT_EQ(policy_->client_init(gpu_, 2).result, HookResult::kDefault);

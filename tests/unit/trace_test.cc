@@ -118,6 +118,9 @@ std::vector<Event> every_kind() {
   Event stops(EventKind::kStops, 1'000'000'160'000, 3);
   stops.stop = {ipc::kStopYes, true, 626.5f};
   all.push_back(stops);
+  Event memory(EventKind::kMemory, 1'000'000'170'000, 3);
+  memory.memory = {uint64_t{5} << 30, true};
+  all.push_back(memory);
   all.emplace_back(EventKind::kTick, 1'000'000'200'000, 0);
   all.emplace_back(EventKind::kDetached, 1'000'000'200'000, 3);
   return all;
@@ -150,7 +153,11 @@ std::vector<core::Decision> every_decision() {
   stop.client = 3;
   stop.off = true;
   stop.slice_us = 200;
-  return {grant, window, hint, stop};
+  core::Decision park;
+  park.kind = core::DecisionKind::kPark;
+  park.client = 3;
+  park.off = true;
+  return {grant, window, hint, stop, park};
 }
 
 Record next(Reader& reader) {

@@ -92,6 +92,15 @@ std::string measure_text(const json& client, const json& device) {
          (command.empty() ? "PROGRAM" : command) + "; without Nsight Compute, heddle profile probe";
 }
 
+// Empty: its memory is on the GPU.
+std::string residence_text(const json& client) {
+  const std::string at = client.value("memory_at", "resident");
+  if (at == "leaving") return "its memory is on its way to the host: others need the room";
+  if (at == "parked") return "its memory is on the host: its next call brings it back";
+  if (at == "waits for room") return "waits for its memory, for which others leave no room";
+  return at == "returning" ? "waits for its memory, which is on its way back" : "";
+}
+
 }  // namespace
 
 uint64_t client_meant(const json& ps, const std::string& who) {
@@ -121,8 +130,9 @@ void print_explanation(std::ostream& out, const json& client, const json& answer
       for (const PromiseText& promise : promise_texts(own)) {
         out << "  " << promise.text << promise.by << '\n';
       }
-      for (const std::string& text : {held_text(client, own), stops_text(client, own),
-                                      ceilings_text(own), measure_text(client, own)}) {
+      for (const std::string& text :
+           {held_text(client, own), stops_text(client, own), ceilings_text(own),
+            measure_text(client, own), residence_text(client)}) {
         if (!text.empty()) out << "  " << text << '\n';
       }
     }

@@ -69,11 +69,13 @@ std::string state_of(const json& client, const json& device) {
       client.at("counters").at("self").value("forced", 0.0) > 0 ||
       device.value("memory_refused", 0.0) > 0 ||
       std::any_of(promises.begin(), promises.end(), [](const auto& p) { return p.broken; });
-  const char* state = client.at("managed") == false     ? "free"
-                      : client.at("connected") == false ? "closed"
-                      : device.at("active")             ? "active"
-                                                        : "idle";
-  return state + std::string(wrong ? "!" : "");
+  const std::string memory_at = client.value("memory_at", "resident");
+  const std::string state = client.at("managed") == false     ? "free"
+                            : client.at("connected") == false ? "closed"
+                            : memory_at != "resident"         ? memory_at
+                            : device.at("active")             ? "active"
+                                                              : "idle";
+  return state + (wrong ? "!" : "");
 }
 
 std::string program_of(const json& client) {
@@ -267,7 +269,8 @@ std::string ps_help() {
            !: a gap took more
   MEM GiB  its device memory, or of all who share its limit / the limit
   STATE    active: it has work; idle: none; closed: it is about to end;
-           free: not managed; !: something is wrong, and -v says what
+           free: not managed; leaving, parked, waits for room, returning: its
+           memory is on the host, or on its way; !: something is wrong, and -v says what
 
 )";
 }

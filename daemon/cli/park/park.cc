@@ -2,6 +2,8 @@
 
 #include <dlfcn.h>
 #include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
@@ -30,7 +32,8 @@ using nlohmann::json;
 struct Tenant {
   pid_t pid = 0;
   std::string label;
-  uint64_t bytes = 0;  // on GPUs, as heddled counts; 0: not known
+  uint64_t bytes = 0;      // on GPUs, as heddled counts; 0: not known
+  std::string by_heddled;  // where its memory is, if heddled parks it
 };
 
 // CUprocessState
@@ -39,6 +42,7 @@ constexpr const char* kStates[] = {"on the GPU", "locked", "parked"};
 constexpr int kNotSupported = 801;
 // Of host memory, beside what heddled counts: for the context, and for the driver meanwhile.
 constexpr uint64_t kBeside = uint64_t{1} << 30;
+constexpr double kIdleWorkS = 5;  // that the work of an idle program may take
 
 struct LockArgs {  // CUcheckpointLockArgs
   unsigned timeout_ms;
@@ -100,7 +104,8 @@ uint64_t number_in(const std::string& text) {
 std::vector<Tenant> tenants_of(const json& ps) {
   std::vector<Tenant> all;
   for (const json& client : ps.at("clients")) {
-    Tenant one{client.at("pid").get<pid_t>(), client.at("label"), 0};
+    const std::string at = client.value("memory_at", "resident");
+    Tenant one{client.at("pid").get<pid_t>(), client.at("label"), 0, at == "resident" ? "" : at};
     if (one.label.empty()) one.label = fs::path(client.value("exe", "")).filename().string();
     for (const json& device : client.at("devices")) {
       one.bytes += device.value("memory_bytes", uint64_t{0});
@@ -126,13 +131,61 @@ Result<std::vector<Tenant>> meant(const std::string& socket, const std::string& 
     return !who.empty() && one.label != who && std::to_string(one.pid) != who;
   });
   if (all.empty() && std::to_string(pid) == who && fs::exists("/proc/" + who)) {
-    all.push_back({pid, "", 0});  // of no heddled, or of another
+    all.push_back({pid, "", 0, ""});  // of no heddled, or of another
   }
   if (!all.empty() || (who.empty() && ps.code == kOk)) return all;
   if (ps.code != kOk) return fail(ps.error);
   return fail("'" + printable(who) + "' is neither the label of a client nor a PID; see heddle ps");
 }
 
+// Locks the process and takes its memory off the GPU. Why not; "": it is parked.
+std::string put_away(const Checkpoint& driver, const Tenant& t, double timeout_s, bool force) {
+  const char* cgroups = getenv("HEDDLE_CGROUP");
+  const auto room = host_room(t.pid, "/proc", cgroups != nullptr ? cgroups : "/sys/fs/cgroup");
+  if (!force && !room) return room.error().message;
+  if (!force && t.bytes == 0) {
+    return "how much memory it has is not known; --force parks it all the same";
+  }
+  if (!force && *room < t.bytes + kBeside) {
+    return "needs " + gib(t.bytes + kBeside) + " of host memory, and it may take " + gib(*room) +
+           ": raise its cgroup's limit, or park another program";
+  }
+  int before = kRunning;
+  driver.state(t.pid, &before);
+  LockArgs args{static_cast<unsigned>(timeout_s * 1e3), 0, {}};
+  if (const int code = driver.lock(t.pid, &args); before == kRunning && code != 0) {
+    return "was not locked, and goes on: " + driver.error(code) +
+           "; its work must end within --timeout";
+  }
+  const int code = driver.save(t.pid, nullptr);
+  if (code == 0) return "";
+  const int back = driver.unlock(t.pid, nullptr);
+  return "was not parked: " + driver.error(code) +
+         (back == 0 ? "; it goes on" : "; and stays locked: " + driver.error(back));
+}
+
+// The reverse, of a process in that state.
+std::string bring_back(const Checkpoint& driver, const Tenant& t, int state) {
+  if (state == kCheckpointed) {
+    if (const int code = driver.restore(t.pid, nullptr); code != 0) {
+      return "stays parked: " + driver.error(code) + "; free memory of the GPU, and try again";
+    }
+  }
+  const int code = state == kRunning ? 0 : driver.unlock(t.pid, nullptr);
+  return code == 0 ? "" : "is back and stays locked: " + driver.error(code);
+}
+
+class Clock {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+// By hand.
 class Parking {
  public:
   Parking(const Checkpoint& driver, bool as_json) : driver_(driver), as_json_(as_json) {}
@@ -141,46 +194,22 @@ class Parking {
     int state = kRunning;
     if (!known(t, state)) return;
     if (state == kCheckpointed) return refuse(t, "is parked already");
-    const char* cgroups = getenv("HEDDLE_CGROUP");
-    const auto room = host_room(t.pid, "/proc", cgroups != nullptr ? cgroups : "/sys/fs/cgroup");
-    if (!force && !room) return refuse(t, room.error().message);
-    if (!force && t.bytes == 0) {
-      return refuse(t, "how much memory it has is not known; --force parks it all the same");
-    }
-    if (!force && *room < t.bytes + kBeside) {
-      return refuse(t, "needs " + gib(t.bytes + kBeside) + " of host memory, and it may take " +
-                           gib(*room) + ": raise its cgroup's limit, or park another program");
-    }
     const Clock begin;
-    LockArgs args{static_cast<unsigned>(timeout_s * 1e3), 0, {}};
-    if (const int code = driver_.lock(t.pid, &args); state == kRunning && code != 0) {
-      return refuse(t, "was not locked, and goes on: " + driver_.error(code) +
-                           "; its work must end within --timeout");
-    }
-    if (const int code = driver_.save(t.pid, nullptr); code != 0) {
-      const int back = driver_.unlock(t.pid, nullptr);
-      return refuse(
-          t, "was not parked: " + driver_.error(code) +
-                 (back == 0 ? "; it goes on" : "; and stays locked: " + driver_.error(back)));
-    }
-    tell(t, kCheckpointed, begin, "parked");
+    const std::string why = put_away(driver_, t, timeout_s, force);
+    why.empty() ? tell(t, kCheckpointed, begin, "parked") : refuse(t, why);
   }
 
   void unpark(const Tenant& t) {
     int state = kRunning;
     if (!known(t, state)) return;
     if (state == kRunning) return refuse(t, "is not parked");
+    if (!t.by_heddled.empty()) {
+      return refuse(
+          t, "was parked by heddled, and comes back with its next call (" + t.by_heddled + ")");
+    }
     const Clock begin;
-    if (state == kCheckpointed) {
-      if (const int code = driver_.restore(t.pid, nullptr); code != 0) {
-        return refuse(
-            t, "stays parked: " + driver_.error(code) + "; free memory of the GPU, and try again");
-      }
-    }
-    if (const int code = driver_.unlock(t.pid, nullptr); code != 0) {
-      return refuse(t, "is back and stays locked: " + driver_.error(code));
-    }
-    tell(t, kRunning, begin, "back");
+    const std::string why = bring_back(driver_, t, state);
+    why.empty() ? tell(t, kRunning, begin, "back") : refuse(t, why);
   }
 
   void show(const Tenant& t) {
@@ -196,16 +225,6 @@ class Parking {
   }
 
  private:
-  class Clock {
-   public:
-    double seconds() const {
-      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-    }
-
-   private:
-    const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-  };
-
   static std::string name(const Tenant& t) {
     return (t.label.empty() ? "" : printable(t.label) + ", ") + "pid " + std::to_string(t.pid);
   }
@@ -243,6 +262,54 @@ class Parking {
   json programs_ = json::array();
 };
 
+// A program that is locked is not left so.
+void hold_signals() {
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, number);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+}
+
+// heddled's keeper of one process (daemon/server/keeper.h). Standard input and output are one
+// socket of packets: any packet, and its end, mean that the memory is wanted back.
+int keep(const Tenant& t) {
+  hold_signals();
+  const auto say = [](const std::string& word, const std::string& rest) {
+    const std::string line = word + ' ' + rest;
+    (void)send(STDOUT_FILENO, line.data(), line.size(), MSG_NOSIGNAL);
+  };
+  const auto driver = load();
+  if (!driver) return say("failed", driver.error().message), kFailed;
+  int state = kRunning;
+  if (const int code = driver->state(t.pid, &state); code != 0) {
+    return say("failed", driver->error(code)), kFailed;
+  }
+  bool alone = false;  // heddled has ended
+  if (t.bytes > 0) {
+    const Clock begin;
+    if (state == kRunning) {
+      const std::string why = put_away(*driver, t, kIdleWorkS, false);
+      if (!why.empty()) return say("failed", why), kFailed;
+    }
+    say("parked", fixed("%.3f", begin.seconds()));
+    char word[16];
+    alone = read(STDIN_FILENO, word, sizeof word) <= 0;
+  }
+  for (;;) {
+    const Clock begin;
+    if (driver->state(t.pid, &state) != 0) return kFailed;  // it has ended
+    const std::string why = bring_back(*driver, t, state);
+    if (why.empty()) return say("back", fixed("%.3f", begin.seconds())), kOk;
+    say("failed", why);
+    char word[16];
+    if (alone) {
+      sleep(1);
+    } else {
+      alone = read(STDIN_FILENO, word, sizeof word) <= 0;
+    }
+  }
+}
+
 template <class Each>
 int for_each_meant(const std::string& socket, const std::string& who, bool as_json,
                    const Each& each) {
@@ -250,11 +317,7 @@ int for_each_meant(const std::string& socket, const std::string& who, bool as_js
   if (!tenants) return show_error(as_json, {kFailed, tenants.error().message, {}});
   const auto driver = load();
   if (!driver) return show_error(as_json, {kFailed, driver.error().message, {}});
-  // A program that is locked is not left so.
-  sigset_t ends;
-  sigemptyset(&ends);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, number);
-  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  hold_signals();
   Parking parking(*driver, as_json);
   for (const Tenant& one : *tenants) each(parking, one);
   return parking.end();
@@ -311,6 +374,11 @@ void add_park(CLI::App& app, const std::string& socket, const bool& as_json, int
     exit_code = for_each_meant(socket, o->who, as_json,
                                [](Parking& parking, const Tenant& one) { parking.unpark(one); });
   });
+  const auto kept = std::make_shared<Tenant>();
+  CLI::App* keeper = app.add_subcommand("keeper", "for heddled")->group("");
+  keeper->add_option("pid", kept->pid)->required();
+  keeper->add_option("bytes", kept->bytes)->required();
+  keeper->callback([=, &exit_code] { exit_code = keep(*kept); });
 }
 
 }  // namespace heddle::cli

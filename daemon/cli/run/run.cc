@@ -167,6 +167,7 @@ int run(const RunOptions& options) {
                                    std::pair("HEDDLE_DRAM_MAX", options.dram_max)}) {
     if (part > 0) setenv(name, std::to_string(part).c_str(), 1);
   }
+  if (options.park) setenv("HEDDLE_PARK", "1", 1);
   if (!options.memory.empty()) {
     setenv("HEDDLE_MEMORY", options.memory.c_str(), 1);
     // All that the program starts shares the limit: by the number that it keeps, and when that was.

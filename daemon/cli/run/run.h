@@ -17,7 +17,8 @@ struct RunOptions {
   std::string memory;  // most device memory (ipc/memory.h); "": what the rules say
   // Most that it uses of a channel beside others, of its peak; 0: what the rules say.
   double issue_max = 0, l2_max = 0, dram_max = 0;
-  std::string sms;  // kept on these (ipc/sm_set.h); "": on what the rules say
+  bool park = false;  // idle, its memory may be parked for others
+  std::string sms;    // kept on these (ipc/sm_set.h); "": on what the rules say
   std::string socket;
   bool sim = false;  // on the simulated GPU
   bool quiet = false;

@@ -61,7 +61,14 @@ struct Told {
   PastWaits past_waits;
 };
 
-// Where the client's launches may run.
+// Device memory, as the driver of the core says.
+struct Memory {
+  uint64_t bytes = 0;
+  bool parked = false;
+  bool to_move = false;  // the policy wants `parked` to change
+};
+
+// Where the client's launches may run, and where its memory is.
 struct Place {
   SmGroups groups{};
   SmSet sm_set{};        // by rule; empty: all
@@ -70,6 +77,7 @@ struct Place {
   bool claimed = false;  // the client claims to have made these under an earlier daemon
   SmSet cut_set{};       // Places::standing_set
   bool sized = false;    // some kernel has a size, or a priority, of its own
+  Memory memory;
 
   // The ring's first set of that many groups, within cut_set.
   SmSet set_of(GroupCount size) const {
