@@ -336,7 +336,7 @@ std::string read_text(std::string_view text, const std::string& file, Config& co
     return read_all(parse_toml(text, file), file, config);
   } catch (const toml::parse_error& error) {
     return file + ":" + std::to_string(error.source().begin.line) + ": " +
-           std::string(error.description()) + "; see examples/heddled.toml";
+           std::string(error.description()) + "; share/heddle/heddled.toml has all keys";
   }
 }
 

@@ -123,7 +123,7 @@ class Section {
       error_.clear();
       problem(key.source(), "unknown key " + (name_.empty() ? "" : name_ + ".") +
                                 std::string(key.str()) +
-                                (near.empty() ? "; see examples/heddled.toml for all keys"
+                                (near.empty() ? "; share/heddle/heddled.toml has all keys"
                                               : "; did you mean \"" + near + "\"?"));
       break;
     }
