@@ -150,13 +150,11 @@ void MemoryAccounts::set_away(core::ClientId id, bool away) {
   if (member != members_.end()) member->second.away = away;
 }
 
-bool MemoryAccounts::fits_back(core::ClientId id) const {
+bool MemoryAccounts::fits_back(core::ClientId id, const Clients& without) const {
   const auto it = members_.find(id);
   for (uint32_t device = 0; it != members_.end() && device < ipc::kDevices; ++device) {
     const uint64_t bytes = held(id, it->second, device);
-    if (bytes > 0 && !fits_without(id, device, bytes, [](core::ClientId) { return false; })) {
-      return false;
-    }
+    if (bytes > 0 && !fits_without(id, device, bytes, without)) return false;
   }
   return true;
 }

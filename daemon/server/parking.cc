@@ -63,10 +63,10 @@ Client* Parking::idlest_beside(const Client& client) {
 
 bool Parking::make_room(const Client& client, uint32_t device, uint64_t bytes) {
   const core::ClientId id = client.identity().id;
-  const auto leaves = [this](core::ClientId other) { return tenants_.contains(other); };
-  const auto can_leave = [&](core::ClientId other) {
+  const auto leaves = [this](core::ClientId other) { return this->leaves(other); };
+  const auto can_leave = [this](core::ClientId other) {
     const Client* const its = engine_.roster.find(other);
-    return leaves(other) || (its != nullptr && may_park(*its));
+    return its != nullptr && may_park(*its);
   };
   if (!accounts_.fits_without(id, device, bytes, can_leave)) return false;
   stays_[id].asked_at = monotonic_now();
@@ -79,16 +79,20 @@ void Parking::park(Client& client) {
   const core::ClientId id = client.identity().id;
   Tenant tenant;
   tenant.pid = client.identity().pid;
+  tenant.left_at = monotonic_now();
   for (uint32_t device = 0; device < ipc::kDevices; ++device) {
     tenant.bytes += memory_used(client, device);
   }
   tenant.wanted_before = client.memory_wanted();  // before its calls begin to wait
   client.set_away(true);
-  keep(id, tenants_.insert_or_assign(id, tenant).first->second,
-       std::max<uint64_t>(tenant.bytes, 1));
+  Tenant& kept = tenants_.insert_or_assign(id, tenant).first->second;
+  if (keep(id, kept, std::max<uint64_t>(tenant.bytes, 1))) return;
+  client.set_away(false);
+  failed(id);
 }
 
-void Parking::keep(core::ClientId id, Tenant& tenant, uint64_t bytes) {
+// Begins a keeper. False: there is none.
+bool Parking::keep(core::ClientId id, Tenant& tenant, uint64_t bytes) {
   // The keeper is known by its place: it may speak when another one has followed it.
   auto place = std::make_shared<const Keeper*>();
   auto made = Keeper::begin(loop_, tenant.pid, bytes,
@@ -97,13 +101,18 @@ void Parking::keep(core::ClientId id, Tenant& tenant, uint64_t bytes) {
                             });
   again_.start(kLookMs);
   if (!made) {
-    log_.error("not_parked", {{"client", id}, {"error", made.error().message}});
-    if (Client* client = engine_.roster.find(id)) client->set_away(false);
-    return failed(id);
+    log_.error("no_keeper", {{"client", id}, {"error", made.error().message}});
+    return false;
   }
   tenant.keeper = made->get();
   *place = tenant.keeper;
   keepers_.push_back(std::move(*made));
+  return true;
+}
+
+bool Parking::leaves(core::ClientId id) const {
+  const auto it = tenants_.find(id);
+  return it != tenants_.end() && it->second.state != State::kReturning && it->second.wanted_at == 0;
 }
 
 void Parking::said(core::ClientId id, const Keeper* by, const std::string& word,
@@ -134,7 +143,6 @@ void Parking::said(core::ClientId id, const Keeper* by, const std::string& word,
       client->set_away(false);
       return failed(id);
     }
-    accounts_.set_away(id, true);
     tenant.state = State::kParked;  // the GPU is full: another one must leave first
     tenant.retry_at = monotonic_now() + kRetryNs;
   }
@@ -144,9 +152,11 @@ void Parking::said(core::ClientId id, const Keeper* by, const std::string& word,
 void Parking::ended(core::ClientId id, const Keeper* by) {
   const auto it = tenants_.find(id);
   if (it != tenants_.end() && it->second.keeper == by) {
-    accounts_.set_away(id, false);
-    it->second.state = State::kReturning;
-    keep(id, it->second, 0);
+    Tenant& tenant = it->second;
+    tenant.keeper = nullptr;
+    tenant.state = State::kParked;
+    tenant.unpark = true;
+    tenant.retry_at = monotonic_now() + kRetryNs;
   }
   std::erase_if(keepers_, [by](const auto& one) { return one.get() == by; });
 }
@@ -163,25 +173,48 @@ void Parking::leave(core::ClientId id) {
   stays_.erase(id);
 }
 
+// Brings back whose calls wait, in the order in which they began to. Who waits for room counts as
+// there, so that what becomes free is not taken by others.
 void Parking::look() {
-  for (auto& [id, tenant] : tenants_) look_at(id, tenant);
+  const core::TimeNs now = monotonic_now();
+  std::vector<core::ClientId> wanted;
+  for (auto& [id, tenant] : tenants_) {
+    const Client* const client = engine_.roster.find(id);
+    if (client == nullptr || tenant.state != State::kParked) continue;
+    // The last two: a call that passed the shim just before.
+    const bool is_wanted = client->memory_wanted() != tenant.wanted_before || tenant.unpark ||
+                           !client->managed() || engine_.devices.active(*client) ||
+                           client->last_active > tenant.left_at;
+    if (!is_wanted) continue;
+    if (tenant.wanted_at == 0) tenant.wanted_at = now;
+    wanted.push_back(id);
+  }
+  std::sort(wanted.begin(), wanted.end(), [this](core::ClientId a, core::ClientId b) {
+    return tenants_.at(a).wanted_at < tenants_.at(b).wanted_at;
+  });
+  for (auto it = wanted.begin(); it != wanted.end(); ++it) {
+    const auto before = [&](core::ClientId other) { return accounts_.share_limit(other, *it); };
+    Tenant& tenant = tenants_.at(*it);
+    if (now >= tenant.retry_at && std::none_of(wanted.begin(), it, before)) bring_back(*it, tenant);
+  }
   if (!tenants_.empty()) again_.start(kLookMs);
 }
 
-void Parking::look_at(core::ClientId id, Tenant& tenant) {
-  const Client* const client = engine_.roster.find(id);
-  if (client == nullptr || tenant.state != State::kParked) return;
-  const bool wanted =
-      client->memory_wanted() != tenant.wanted_before || tenant.unpark || !client->managed();
-  tenant.waits = wanted && !accounts_.fits_back(id);
-  if (!wanted || monotonic_now() < tenant.retry_at) return;
-  if (tenant.waits || tenant.retry_at != 0) {
-    if (Client* idlest = idlest_beside(*client)) park(*idlest);
+void Parking::bring_back(core::ClientId id, Tenant& tenant) {
+  accounts_.set_away(id, false);
+  const auto nobody = [](core::ClientId) { return false; };
+  const auto leaves = [this](core::ClientId other) { return this->leaves(other); };
+  // At a second try the GPU itself was full, whatever the limits say.
+  const bool fits = accounts_.fits_back(id, nobody);
+  if (!fits ? !accounts_.fits_back(id, leaves) : tenant.retry_at != 0 && tenant.keeper != nullptr) {
+    if (Client* idlest = idlest_beside(*engine_.roster.find(id))) park(*idlest);
   }
-  if (tenant.waits) return;
+  if (!fits) return;
   tenant.state = State::kReturning;
-  accounts_.set_away(id, false);  // from now on it counts, so that nobody else takes its place
-  tenant.keeper->bring_back();
+  if (tenant.keeper != nullptr) return tenant.keeper->bring_back();
+  if (keep(id, tenant, 0)) return;
+  tenant.state = State::kParked;
+  tenant.retry_at = monotonic_now() + kRetryNs;
 }
 
 void Parking::beat(core::TimeNs now) {
@@ -219,7 +252,7 @@ const char* Parking::residence(core::ClientId id) const {
     case State::kParked:
       break;
   }
-  return it->second.waits ? "waits for room" : "parked";
+  return it->second.wanted_at != 0 ? "waits for room" : "parked";
 }
 
 }  // namespace heddle::server

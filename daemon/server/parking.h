@@ -38,12 +38,13 @@ class Parking {
   enum class State : uint8_t { kLeaving, kParked, kReturning };
   struct Tenant {
     State state = State::kLeaving;
-    Keeper* keeper = nullptr;
+    Keeper* keeper = nullptr;  // while it is parked, nullptr: that one was killed
     pid_t pid = 0;
     uint64_t bytes = 0;
     uint32_t wanted_before = 0;  // Client::memory_wanted, when it left
-    bool unpark = false;         // by the policy: without a call that waits
-    bool waits = false;          // for room
+    core::TimeNs left_at = 0;
+    bool unpark = false;         // without a call that waits
+    core::TimeNs wanted_at = 0;  // when it was first wanted back; 0: it is not
     core::TimeNs retry_at = 0;
   };
   // Of a client on the GPU.
@@ -59,12 +60,13 @@ class Parking {
   bool is_idle(const Client& client, const Stay& stay) const;
   Client* idlest_beside(const Client& client);
   void park(Client& client);
-  void keep(core::ClientId id, Tenant& tenant, uint64_t bytes);
+  bool leaves(core::ClientId id) const;  // or has left, and nobody wants it back
+  bool keep(core::ClientId id, Tenant& tenant, uint64_t bytes);
   void said(core::ClientId id, const Keeper* by, const std::string& word, const std::string& rest);
   void ended(core::ClientId id, const Keeper* by);
   void failed(core::ClientId id);
   void look();
-  void look_at(core::ClientId id, Tenant& tenant);
+  void bring_back(core::ClientId id, Tenant& tenant);
 
   uv_loop_t* const loop_;
   Engine& engine_;

@@ -185,12 +185,12 @@ bool Presence::tell_stops(const std::vector<Client*>& clients, core::TimeNs now)
   return any;
 }
 
-void Presence::tell_memory(Client& client, uint8_t gpu, const core::MemoryBody& memory,
+void Presence::tell_memory(const Client& client, uint8_t gpu, const core::MemoryBody& memory,
                            core::TimeNs now) {
   core::Event event(core::EventKind::kMemory, now, client.identity().id);
   event.device = gpu;
   event.memory = memory;
-  stepper_.step(devices_.on(gpu), event, &client);
+  stepper_.step(devices_.on(gpu), event);
 }
 
 void Contention::update(core::TimeNs now) {

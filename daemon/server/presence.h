@@ -73,7 +73,8 @@ class Presence {
   bool tell_stops(const std::vector<Client*>& clients, core::TimeNs now);
   void register_kernel(Client& client, const KernelMessage& message, core::TimeNs now);
   void tell_terms(const Client& client, core::TimeNs now);
-  void tell_memory(Client& client, uint8_t gpu, const core::MemoryBody& memory, core::TimeNs now);
+  void tell_memory(const Client& client, uint8_t gpu, const core::MemoryBody& memory,
+                   core::TimeNs now);
   void leave(Client& client, core::TimeNs now);
   // Passes newly completed measurements to the profile store.
   void collect_profile(const Client& client);

@@ -132,23 +132,23 @@ void* the_driver() {
   return driver.load(std::memory_order_acquire);
 }
 
-// ---- the driver's addresses of what the shim wraps; without a lock for the same reason ----------
+// ---- the driver's addresses of its entry points; without a lock for the same reason -------------
 
-constinit std::atomic<void*> wrapped[kEntryCount];
-constinit std::atomic<bool> wrapped_known{false};
+constinit std::atomic<void*> own[kEntryCount];
+constinit std::atomic<bool> own_known{false};
 
-void look_up_wrapped(void* handle) {
+void look_up_own(void* handle) {
   for (uint32_t entry = 0; entry < kEntryCount; ++entry) {
-    if (heddle_exports[entry] == heddle_trampolines[entry]) continue;
-    wrapped[entry].store(dlsym(handle, kNames[entry]), std::memory_order_relaxed);
+    own[entry].store(dlsym(handle, kNames[entry]), std::memory_order_relaxed);
   }
-  wrapped_known.store(true, std::memory_order_release);
+  own_known.store(true, std::memory_order_release);
 }
 
 }  // namespace
 
-// Called by trampolines.S at the first call through a slot.
+// Called by trampolines.S at the first call through a slot, and while memory is parked.
 extern "C" __attribute__((used)) void* heddle_resolve(void** slot) {
+  await_memory();
   void* handle = the_driver();
   const ptrdiff_t entry = slot - heddle_slots;
   void* target = handle != nullptr ? dlsym(handle, kNames[entry]) : nullptr;
@@ -182,11 +182,14 @@ CUdevice current_device() {
 void* replacement(void* address) {
   void* handle = the_driver();
   if (handle == nullptr) return address;
-  if (!wrapped_known.load(std::memory_order_acquire)) look_up_wrapped(handle);
+  if (!own_known.load(std::memory_order_acquire)) look_up_own(handle);
+  void* found = address;
   for (uint32_t entry = 0; entry < kEntryCount; ++entry) {
-    if (wrapped[entry].load(std::memory_order_relaxed) == address) return heddle_exports[entry];
+    if (own[entry].load(std::memory_order_relaxed) != address) continue;
+    found = heddle_exports[entry];
+    if (found != heddle_trampolines[entry]) break;  // the wrapper, where two names share an address
   }
-  return address;
+  return found;
 }
 
 }  // namespace heddle::shim

@@ -34,9 +34,9 @@ bool driver_has(Entry entry);
 CUcontext current_context();
 CUdevice current_device();
 
-// If `address` is the driver's own address of an entry point that the shim wraps, the wrapper;
-// otherwise `address` itself. Matched by pointer, never by name, so that version and stream
-// semantics are right by construction.
+// If `address` is the driver's own address of an entry point, the shim's: a wrapper, or what passes
+// the call on. Otherwise `address` itself. Matched by pointer, never by name, so that version and
+// stream semantics are right by construction.
 void* replacement(void* address);
 
 }  // namespace heddle::shim

@@ -1,11 +1,14 @@
 /* The pass-through: one exported trampoline for every entry point of the driver.
  *
- * `name: jmp *slot(%rip)` costs one indirect jump. A slot starts at a stub that resolves it once
- * (heddle_resolve in driver.cc) with every argument register kept, then holds the driver's own
- * address. The trampolines are weak: a wrapper defined in C++ under the same name takes its place,
+ * `name: jmp *slot(%rip)` costs one indirect jump, and a look whether the process's memory is
+ * parked. A slot starts at a stub that resolves it once (heddle_resolve in driver.cc) with every
+ * argument register kept, then holds the driver's own address. While memory is parked each call
+ * goes by that stub, which waits. The trampolines are weak: a wrapper defined in C++ under the same name takes its place,
  * and driver.cc tells the two apart by comparing heddle_exports with heddle_trampolines.
  */
         .text
+        .hidden heddle_word_page
+#define HEDDLE_AWAY 40 /* residence.h */
 
 #define HEDDLE_ENTRY(name) \
         .weak name; \
@@ -13,6 +16,8 @@
         .balign 16; \
 name: \
 heddle_trampoline_##name: \
+        cmpl $0, heddle_word_page + HEDDLE_AWAY(%rip); \
+        jne heddle_first_##name; \
         jmp *heddle_slot_##name(%rip); \
         .size name, . - name; \
 heddle_first_##name: \
@@ -21,7 +26,7 @@ heddle_first_##name: \
 #include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
 
-/* The first call through a slot; %r11 is its address, the rest is as the caller left it. */
+/* The first call through a slot, and a call that waits; %r11 is its address, the rest is as the caller left it. */
         .balign 16
         .type heddle_first_call, @function
 heddle_first_call:

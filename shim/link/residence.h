@@ -1,8 +1,8 @@
 // Whether the process's memory is on the GPU, or parked on the host (daemon/server/parking.h).
 //
-// While it is parked, the driver lets no call of the process go on, and tells nobody. So a call
-// that the shim wraps waits here before it goes to the driver (HEDDLE_REAL), and heddled, which
-// hears of it, brings the memory back. Any thread.
+// While it is parked, the driver lets no call of the process go on, and tells nobody. So each call
+// waits here before it goes to the driver (HEDDLE_REAL, trampolines.S), and heddled, which hears of
+// it, brings the memory back. Any thread.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,8 @@ struct alignas(kPageBytes) WordPage {
   ipc::ControlMemory::Header header;
 };
 static_assert(sizeof(WordPage) == kPageBytes && offsetof(ipc::ControlMemory, header) == 0);
-extern WordPage word_page;
+extern WordPage word_page asm("heddle_word_page");
+static_assert(offsetof(ipc::ControlMemory::Header, away) == 40, "trampolines.S");
 
 void wait_for_memory();
 inline void await_memory() {

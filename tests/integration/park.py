@@ -240,6 +240,47 @@ def more_tenants_than_memory(where):
         one.job.stop()
 
 
+# Holds memory; each line has it make an event, a call that the shim does not wrap.
+QUIET = f"""
+import ctypes, sys
+cuda = ctypes.CDLL("libcuda.so.1")
+context, at, make, event = (ctypes.c_void_p() for _ in range(4))
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+assert cuda.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t({TENANT_MIB} << 20)) == 0
+assert cuda.cuGetProcAddress(b"cuEventCreate", ctypes.byref(make), 12000, ctypes.c_uint64(0)) == 0
+for line in sys.stdin:
+    call = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint)(make.value)
+    print(call(ctypes.addressof(event), 0), flush=True)
+"""
+
+
+def any_call_brings_it_back(where):
+    where.env |= simulated(where)
+    where.start_daemon("priority", LIMIT)
+    quiet = subprocess.Popen(
+        [stage.HEDDLE, "run", "--quiet", "--sim", "--label", "team q", "--", sys.executable, "-c",
+         QUIET], env=where.env, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def call():
+        print("", file=quiet.stdin, flush=True)
+        return quiet.stdout.readline()
+
+    assert call() == "0\n"
+    tenants = [Tenant(where, "team a"), Tenant(where, "team b")]
+    for one in tenants:
+        one.job.wait_ready(30)
+    assert where.heddle("ps")["clients"][0]["memory_at"] == "parked"
+    assert call() == "0\n"
+    assert where.heddle("ps")["clients"][0]["memory_at"] == "resident"
+    quiet.stdin.close()
+    assert quiet.wait(20) == 0
+    for one in tenants:
+        one.work()
+        one.job.stop()
+
+
 # Who has no work leaves at once, whether others need the room or not.
 TIDY = """
 return policy {
@@ -308,6 +349,8 @@ where = setting.fresh_stage("parked", "timeslice")
 setting.run(lambda: parked_beside_a_service(where), where)
 where = setting.fresh_stage("tenants", "timeslice")
 setting.run(lambda: more_tenants_than_memory(where), where)
+where = setting.fresh_stage("any call", "timeslice")
+setting.run(lambda: any_call_brings_it_back(where), where)
 where = setting.fresh_stage("policy", "timeslice")
 setting.run(lambda: by_policy(where), where)
 where = setting.fresh_stage("not allowed", "timeslice")

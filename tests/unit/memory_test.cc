@@ -118,20 +118,22 @@ TEST_F(Memory, WhatIsParkedCountsForNoLimitUntilItIsBack) {
   join(2);
   join(3, kGiB, "other");
   const auto parked = [](core::ClientId id) { return id == 1; };
+  const auto nobody = [](core::ClientId) { return false; };
   EXPECT_TRUE(accounts_.share_limit(1, 2));
   EXPECT_FALSE(accounts_.share_limit(2, 3));
   EXPECT_EQ(allocate(2, 600 * kMiB), ipc::kMemoryRefused);
-  EXPECT_FALSE(accounts_.fits_without(2, 0, 600 * kMiB, [](core::ClientId) { return false; }));
+  EXPECT_FALSE(accounts_.fits_without(2, 0, 600 * kMiB, nobody));
   EXPECT_TRUE(accounts_.fits_without(2, 0, 600 * kMiB, parked));
   EXPECT_FALSE(accounts_.fits_without(2, 0, 1100 * kMiB, parked));
   accounts_.set_away(1, true);
   EXPECT_EQ(accounts_.groups().at(1).used, 0u);
   EXPECT_EQ(allocate(2, 600 * kMiB), ipc::kMemoryGranted);
   EXPECT_EQ(accounts_.views()[std::pair(core::ClientId{2}, 0u)].others, 0u);
-  EXPECT_FALSE(accounts_.fits_back(1));
+  EXPECT_FALSE(accounts_.fits_back(1, nobody));
+  EXPECT_TRUE(accounts_.fits_back(1, [](core::ClientId id) { return id == 2; }));
   used_[2] = 0;
   give_back(2);
-  EXPECT_TRUE(accounts_.fits_back(1));
+  EXPECT_TRUE(accounts_.fits_back(1, nobody));
   accounts_.set_away(1, false);
   EXPECT_EQ(allocate(2, 600 * kMiB), ipc::kMemoryRefused);
 }
