@@ -272,9 +272,6 @@ def commands():
     for error in ("0", "3.5", "10", "20"):
         found[f"error-{error}"] = [*simulate, "--interval", "60", "--error", error, "--policy",
                                    "miso,miger,mmk,heddle"]
-    for judge, options in {"forest": [], "exact": ["--error", "0"]}.items():
-        found[f"pairs-{judge}"] = [*simulate, "--interval", "80", *options, "--policy",
-                                   "pairs-first,pairs-random,pairs-estimate"]
     return found
 
 
@@ -392,21 +389,6 @@ def error_table():
     return markdown(["simulated JCT, s; judge off by", *(f"{e} %" for e in documents)], rows)
 
 
-def pairs_table():
-    found = {judge: load(f"pairs-{judge}") for judge in ("forest", "exact")}
-    if not all(found.values()):
-        return NO_RESULT
-    rows = []
-    for row in found["forest"]["policies"][:2]:
-        rows.append([row["policy"], mean(row, "jct_s"), mean(row, "makespan_s"),
-                     mean(row, "antt", 2)])
-    for judge, document in found.items():
-        row = document["policies"][2]
-        rows.append([f"pairs-estimate, {judge}", mean(row, "jct_s"), mean(row, "makespan_s"),
-                     mean(row, "antt", 2)])
-    return markdown(["simulated", "JCT, s", "makespan, s", "ANTT"], rows)
-
-
 STUDENT_95 = {3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571}  # by the number of values
 
 
@@ -463,7 +445,7 @@ def job_tables():
             "testbed-60": simulate_table("testbed-60", BED_ROWS),
             "duration-simulated": duration_table(),
             "ablation": simulate_table("simulate-60", ablation),
-            "cdf": cdf_table("simulate-60"), "error": error_table(), "pairs": pairs_table(),
+            "cdf": cdf_table("simulate-60"), "error": error_table(),
             "placements": placements_table()}
 
 
