@@ -270,7 +270,8 @@ std::string ps_help() {
   MEM GiB  its device memory, or of all who share its limit / the limit
   STATE    active: it has work; idle: none; closed: it is about to end;
            free: not managed; leaving, parked, waits for room, returning: its
-           memory is on the host, or on its way; !: something is wrong, and -v says what
+           memory is on the host, or on its way; !: something is wrong, and -v
+           says what
 
 )";
 }
