@@ -63,6 +63,7 @@ struct ClientOnDevice : core::ClientStatus {
         queued(view.queued),
         stops(view.stops),
         stopped_us(view.stopped_us),
+        parked(view.parked ? 1 : 0),
         compute_request(view.request),
         compute_limit(view.limit),
         compute_got(got[1]),
@@ -79,6 +80,7 @@ struct ClientOnDevice : core::ClientStatus {
   uint32_t queued = 0;
   uint64_t stops = 0;
   double stopped_us = 0;
+  uint32_t parked = 0;
   double compute_request = 0, compute_limit = 0, compute_got = 0;
   uint32_t compute_short = 0;
   double promise_slowdown_max = 0, promise_slowdown = 0;
@@ -259,6 +261,8 @@ inline constexpr Metric<ClientOnDevice> kClientDeviceMetrics[] = {
      &ClientOnDevice::memory_limit_bytes},
     {{"memory_group_bytes", "", "What counts of that limit, of all clients of the group", kGauge},
      &ClientOnDevice::memory_group_bytes},
+    {{"parked", "", "1: its memory is on the host, or on its way", kGauge},
+     &ClientOnDevice::parked},
     {{"memory_refused", "", "Allocations that the limit refused", kCounter},
      &ClientOnDevice::memory_refused},
 };

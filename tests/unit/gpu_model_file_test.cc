@@ -45,6 +45,16 @@ TEST(GpuModelFileTest, TheShippedModelIsRead) {
   EXPECT_EQ(model->limits[core::index_of(core::Channel::kFp64)].sharpness, 40);
 }
 
+TEST(GpuModelFileTest, EachCardHasItsOwn) {
+  const auto dram_gb_s = [](const char* gpu) {
+    const auto model = find_gpu_model(HEDDLE_GPU_MODELS, gpu);
+    return model ? model->dram_gb_s : 0;
+  };
+  EXPECT_EQ(dram_gb_s("NVIDIA H100 80GB HBM3"), 2300);
+  EXPECT_EQ(dram_gb_s("NVIDIA H200"), 4300);
+  EXPECT_EQ(dram_gb_s("NVIDIA L4"), 0);
+}
+
 TEST(GpuModelFileTest, EachComplaintNamesFileLineAndRemedy) {
   struct Case {
     std::string old_text, new_text, what;
