@@ -1,15 +1,42 @@
 #include "daemon/server/keeper.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <vector>
 
 namespace heddle::server {
+namespace {
 
-Keeper::Keeper(Said said) : said_(std::move(said)), process_([this] { said_("ended", ""); }) {}
+// As a unit heddled sees no GPU, and ends with all that it has begun. So a keeper is a unit of its
+// own.
+std::vector<std::string> command(const std::string& heddle) {
+  std::vector<std::string> words;
+  if (geteuid() == 0 && getenv("INVOCATION_ID") != nullptr &&
+      access("/run/systemd/system", F_OK) == 0) {
+    words = {"systemd-run", "--quiet", "--collect", "--pipe", "--wait"};
+    for (const char* name : {"HEDDLE_REAL_LIBCUDA", "LD_LIBRARY_PATH"}) {
+      if (const char* value = getenv(name)) {
+        words.push_back(std::string("--setenv=") + name + '=' + value);
+      }
+    }
+  }
+  words.push_back(heddle);
+  words.push_back("keeper");
+  return words;
+}
+
+}  // namespace
+
+Keeper::Keeper(Said said)
+    : said_(std::move(said)), process_([this] {
+        const Said said = said_;  // outlives this object, which the call may end
+        said("ended", "");
+      }) {}
 
 Result<std::unique_ptr<Keeper>> Keeper::begin(uv_loop_t* loop, pid_t pid, uint64_t bytes,
                                               Said said) {
@@ -23,7 +50,10 @@ Result<std::unique_ptr<Keeper>> Keeper::begin(uv_loop_t* loop, pid_t pid, uint64
   const Descriptor theirs(ends[1]);
   std::unique_ptr<Keeper> keeper(new Keeper(std::move(said)));
   keeper->line_ = Descriptor(ends[0]);
-  std::vector<std::string> words = {heddle, "keeper", std::to_string(pid), std::to_string(bytes)};
+  std::vector<std::string> words = command(heddle);
+  for (const std::string& word : {std::to_string(pid), std::to_string(bytes)}) {
+    words.push_back(word);
+  }
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -32,7 +62,7 @@ Result<std::unique_ptr<Keeper>> Keeper::begin(uv_loop_t* loop, pid_t pid, uint64
   files[0].data.fd = files[1].data.fd = theirs.get();
   files[2].data.fd = 2;
   uv_process_options_t options{};
-  options.file = heddle.c_str();
+  options.file = arguments[0];
   options.args = arguments.data();
   options.stdio = files;
   options.stdio_count = 3;

@@ -137,7 +137,7 @@ bool MemoryAccounts::fits_without(core::ClientId id, uint32_t device, uint64_t b
   const uint8_t gpu = member.gpus[device];
   return std::all_of(member.limits.begin(), member.limits.end(), [&](const Membership& limit) {
     const uint64_t most = limit.limit.of(member.total[device]);
-    uint64_t all = sum(bytes, context_);
+    uint64_t all = bytes == kAll ? most : sum(bytes, context_);
     for_each_other(id, limit.group, gpu, [&](core::ClientId other, const Member& m, uint32_t d) {
       if (!without(other)) all = sum(all, sum(held(other, m, d), context_));
     });
@@ -154,7 +154,8 @@ bool MemoryAccounts::fits_back(core::ClientId id, const Clients& without) const 
   const auto it = members_.find(id);
   for (uint32_t device = 0; it != members_.end() && device < ipc::kDevices; ++device) {
     const uint64_t bytes = held(id, it->second, device);
-    if (bytes > 0 && !fits_without(id, device, bytes, without)) return false;
+    if (bytes == 0 || fits_without(id, device, bytes, without)) continue;
+    if (!fits_without(id, device, kAll, without)) return false;
   }
   return true;
 }

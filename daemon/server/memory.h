@@ -63,7 +63,7 @@ class MemoryAccounts {
                     const Clients& without) const;
   // What it holds counts for no limit while its memory is parked.
   void set_away(core::ClientId id, bool away);
-  // The same for what it holds now, on all devices.
+  // The same for what it holds now, on all devices. Who holds more than its limit fits alone.
   bool fits_back(core::ClientId id, const Clients& without) const;
   bool share_limit(core::ClientId a, core::ClientId b) const;
   // Other clients (with their device) that share a limit with it, and use less than their grant.

@@ -9,6 +9,8 @@ namespace {
 
 constexpr uint64_t kLookMs = 20;
 constexpr core::TimeNs kSecondNs = 1'000'000'000;
+// Who has had no work for so long is idle.
+constexpr core::TimeNs kIdleNs = kSecondNs / 2;
 // Against thrash: who came back stays for so many times what that took, and for this at least.
 constexpr double kStays = 3;
 constexpr double kStayLeastS = 1;
@@ -18,9 +20,21 @@ constexpr core::TimeNs kFailedNs = 60 * kSecondNs;
 constexpr core::TimeNs kRetryNs = kSecondNs;
 // Who asked for room so short a time ago is not idle, but waits for it.
 constexpr core::TimeNs kAsksNs = kSecondNs;
+// Who has waited so long for room has others leave that are at work, and holds up nobody behind it.
+constexpr core::TimeNs kLongNs = 10 * kSecondNs;
+// Keepers that end without a word before the calls of their client are let go to the driver.
+constexpr int kLostMost = 3;
+// Of all programs at once: each is a process that the driver keeps for seconds.
+constexpr size_t kKeepersMost = 64;
 
 Causer causer_of(const Client& client) {
   return {client.identity().uid, client.identity().privileged};
+}
+
+uint64_t bytes_of(const Client& client) {
+  uint64_t all = 0;
+  for (uint32_t device = 0; device < ipc::kDevices; ++device) all += memory_used(client, device);
+  return all;
 }
 
 }  // namespace
@@ -30,30 +44,35 @@ Parking::Parking(uv_loop_t* loop, Engine& engine, MemoryAccounts& accounts, Log&
         look();
       }) {}
 
+// The driver parks nobody under MPS. A fail-closed client's calls do not look whether it is away.
 bool Parking::may_park(const Client& client) const {
   const Identity& who = client.identity();
-  if (!who.parks || !(who.terms.park || who.park_asked) || who.pid <= 0 || !client.managed()) {
+  if (!who.parks || !(who.terms.park || who.park_asked) || who.pid <= 0 || !client.managed() ||
+      !client.connected || who.terms.fail_closed || engine_.devices.mps()) {
     return false;
   }
   const auto stay = stays_.find(who.id);
   return stay == stays_.end() || stay->second.failed_until < monotonic_now();
 }
 
-// It is on the GPU, has no work, and has been there for long enough.
-bool Parking::is_idle(const Client& client, const Stay& stay) const {
+// It is on the GPU, has been for long enough, and has no work if it is to be `idle`.
+bool Parking::may_leave(const Client& client, bool idle) const {
+  const core::ClientId id = client.identity().id;
+  const auto stay = stays_.find(id);
+  if (!may_park(client) || tenants_.contains(id) || stay == stays_.end()) return false;
   const core::TimeNs now = monotonic_now();
-  return !tenants_.contains(client.identity().id) && now >= stay.not_before &&
-         now >= stay.asked_at + kAsksNs && !engine_.devices.active(client) &&
-         &client != engine_.reports.unobserved();
+  const core::TimeNs busy_at = std::max(client.last_active, stay->second.since);
+  return now >= stay->second.not_before && now >= stay->second.asked_at + kAsksNs &&
+         (!idle || (now >= busy_at + kIdleNs && !engine_.devices.active(client) &&
+                    &client != engine_.reports.unobserved()));
 }
 
-// Of those that share a limit with it.
-Client* Parking::idlest_beside(const Client& client) {
+// Of those that share a limit with it, and hold some of it.
+Client* Parking::idlest_beside(const Client& client, bool idle) {
   Client* idlest = nullptr;
   for (Client* other : engine_.roster.managed()) {
-    const core::ClientId id = other->identity().id;
-    if (other == &client || !may_park(*other) || !is_idle(*other, stays_[id]) ||
-        !accounts_.share_limit(client.identity().id, id)) {
+    if (other == &client || bytes_of(*other) == 0 || !may_leave(*other, idle) ||
+        !accounts_.share_limit(client.identity().id, other->identity().id)) {
       continue;
     }
     if (idlest == nullptr || other->last_active < idlest->last_active) idlest = other;
@@ -80,9 +99,7 @@ void Parking::park(Client& client) {
   Tenant tenant;
   tenant.pid = client.identity().pid;
   tenant.left_at = monotonic_now();
-  for (uint32_t device = 0; device < ipc::kDevices; ++device) {
-    tenant.bytes += memory_used(client, device);
-  }
+  tenant.bytes = bytes_of(client);
   tenant.wanted_before = client.memory_wanted();  // before its calls begin to wait
   client.set_away(true);
   Tenant& kept = tenants_.insert_or_assign(id, tenant).first->second;
@@ -93,20 +110,24 @@ void Parking::park(Client& client) {
 
 // Begins a keeper. False: there is none.
 bool Parking::keep(core::ClientId id, Tenant& tenant, uint64_t bytes) {
+  const auto same = [&tenant](const Kept& one) { return one.pid == tenant.pid; };
+  if (keepers_.size() >= kKeepersMost || std::any_of(keepers_.begin(), keepers_.end(), same)) {
+    return false;  // an earlier one has yet to end
+  }
   // The keeper is known by its place: it may speak when another one has followed it.
   auto place = std::make_shared<const Keeper*>();
   auto made = Keeper::begin(loop_, tenant.pid, bytes,
                             [this, id, place](const std::string& word, const std::string& rest) {
                               said(id, *place, word, rest);
                             });
-  again_.start(kLookMs);
+  if (!again_.started()) again_.start(kLookMs);
   if (!made) {
     log_.error("no_keeper", {{"client", id}, {"error", made.error().message}});
     return false;
   }
   tenant.keeper = made->get();
   *place = tenant.keeper;
-  keepers_.push_back(std::move(*made));
+  keepers_.push_back({std::move(*made), tenant.pid});
   return true;
 }
 
@@ -148,17 +169,22 @@ void Parking::said(core::ClientId id, const Keeper* by, const std::string& word,
   }
 }
 
-// A keeper that ended without a last word was killed: another one brings the memory back.
+// A keeper that ended without a last word was killed: another one brings the memory back. If none
+// can, the client's calls are let go to the driver.
 void Parking::ended(core::ClientId id, const Keeper* by) {
+  std::erase_if(keepers_, [by](const Kept& one) { return one.keeper.get() == by; });
   const auto it = tenants_.find(id);
-  if (it != tenants_.end() && it->second.keeper == by) {
-    Tenant& tenant = it->second;
-    tenant.keeper = nullptr;
-    tenant.state = State::kParked;
-    tenant.unpark = true;
-    tenant.retry_at = monotonic_now() + kRetryNs;
-  }
-  std::erase_if(keepers_, [by](const auto& one) { return one.get() == by; });
+  if (it == tenants_.end() || it->second.keeper != by) return;
+  Tenant& tenant = it->second;
+  tenant.keeper = nullptr;
+  tenant.state = State::kParked;
+  tenant.unpark = true;
+  tenant.retry_at = monotonic_now() + kRetryNs;
+  if (++tenant.lost < kLostMost) return;
+  log_.error("keepers_end", {{"client", id}, {"pid", tenant.pid}, {"hint", "heddle unpark PID"}});
+  accounts_.set_away(id, false);
+  if (Client* client = engine_.roster.find(id)) client->set_away(false);
+  failed(id);
 }
 
 void Parking::failed(core::ClientId id) {
@@ -183,8 +209,8 @@ void Parking::look() {
     if (client == nullptr || tenant.state != State::kParked) continue;
     // The last two: a call that passed the shim just before.
     const bool is_wanted = client->memory_wanted() != tenant.wanted_before || tenant.unpark ||
-                           !client->managed() || engine_.devices.active(*client) ||
-                           client->last_active > tenant.left_at;
+                           !client->managed() || !client->connected ||
+                           engine_.devices.active(*client) || client->last_active > tenant.left_at;
     if (!is_wanted) continue;
     if (tenant.wanted_at == 0) tenant.wanted_at = now;
     wanted.push_back(id);
@@ -193,7 +219,9 @@ void Parking::look() {
     return tenants_.at(a).wanted_at < tenants_.at(b).wanted_at;
   });
   for (auto it = wanted.begin(); it != wanted.end(); ++it) {
-    const auto before = [&](core::ClientId other) { return accounts_.share_limit(other, *it); };
+    const auto before = [&](core::ClientId other) {
+      return now < tenants_.at(other).wanted_at + kLongNs && accounts_.share_limit(other, *it);
+    };
     Tenant& tenant = tenants_.at(*it);
     if (now >= tenant.retry_at && std::none_of(wanted.begin(), it, before)) bring_back(*it, tenant);
   }
@@ -201,20 +229,23 @@ void Parking::look() {
 }
 
 void Parking::bring_back(core::ClientId id, Tenant& tenant) {
-  accounts_.set_away(id, false);
+  const core::TimeNs now = monotonic_now();
+  const bool is_long = now >= tenant.wanted_at + kLongNs;
+  accounts_.set_away(id, is_long);
   const auto nobody = [](core::ClientId) { return false; };
   const auto leaves = [this](core::ClientId other) { return this->leaves(other); };
-  // At a second try the GPU itself was full, whatever the limits say.
   const bool fits = accounts_.fits_back(id, nobody);
-  if (!fits ? !accounts_.fits_back(id, leaves) : tenant.retry_at != 0 && tenant.keeper != nullptr) {
-    if (Client* idlest = idlest_beside(*engine_.roster.find(id))) park(*idlest);
+  // At a second try the GPU itself was full, whatever the limits say.
+  if (fits ? tenant.retry_at != 0 && tenant.keeper != nullptr : !accounts_.fits_back(id, leaves)) {
+    if (Client* other = idlest_beside(*engine_.roster.find(id), !is_long)) park(*other);
   }
   if (!fits) return;
+  accounts_.set_away(id, false);
   tenant.state = State::kReturning;
   if (tenant.keeper != nullptr) return tenant.keeper->bring_back();
   if (keep(id, tenant, 0)) return;
   tenant.state = State::kParked;
-  tenant.retry_at = monotonic_now() + kRetryNs;
+  tenant.retry_at = now + kRetryNs;
 }
 
 void Parking::beat(core::TimeNs now) {
@@ -222,10 +253,11 @@ void Parking::beat(core::TimeNs now) {
   for (Client* client : engine_.roster.managed()) {
     const core::ClientId id = client->identity().id;
     Stay& stay = stays_[id];
+    if (stay.since == 0) stay.since = now;
     if (const auto order = client->take_park_order()) {
       const auto tenant = tenants_.find(id);
       if (tenant != tenants_.end()) tenant->second.unpark = !*order;
-      if (*order && may_park(*client) && is_idle(*client, stay)) park(*client);
+      if (*order && may_leave(*client, true)) park(*client);
     }
     const bool parked = tenants_.contains(id);
     engine_.devices.for_each_of(*client, [&](core::Scheduler&, uint8_t gpu) {

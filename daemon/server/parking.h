@@ -2,9 +2,10 @@
 // the room under a limit that they share, and comes back with the client's next call.
 //
 // A client is parked only if its rule says so (`park = true`), or itself (HEDDLE_PARK=1), and while
-// it has no work: who has been idle for longest. Its calls then wait in its shim
-// (shim/link/residence.h), which tells of them. What it holds counts for no limit meanwhile. A
-// keeper does the work and outlives heddled (keeper.h). Loop thread only.
+// it has no work: who has been idle for longest. Whom a call keeps waiting for room for long has
+// one at work leave: its next calls wait, and the driver lets its work end first. Its calls then
+// wait in its shim (shim/link/residence.h), which tells of them. What it holds counts for no limit
+// meanwhile. A keeper does the work and outlives heddled (keeper.h). Loop thread only.
 #pragma once
 
 #include <array>
@@ -46,19 +47,21 @@ class Parking {
     bool unpark = false;         // without a call that waits
     core::TimeNs wanted_at = 0;  // when it was first wanted back; 0: it is not
     core::TimeNs retry_at = 0;
+    int lost = 0;  // keepers that ended without a word
   };
   // Of a client on the GPU.
   struct Stay {
     core::TimeNs not_before = 0;    // it is not parked until then,
     core::TimeNs failed_until = 0;  // and then neither, as that failed
     core::TimeNs asked_at = 0;      // it wanted room itself
+    core::TimeNs since = 0;         // it is attached
     bool told_parked = false;       // to the cores; and its bytes, by GPU:
     std::array<uint64_t, ipc::kDevices> told_bytes{};
   };
 
   bool may_park(const Client& client) const;
-  bool is_idle(const Client& client, const Stay& stay) const;
-  Client* idlest_beside(const Client& client);
+  bool may_leave(const Client& client, bool idle) const;
+  Client* idlest_beside(const Client& client, bool idle = true);
   void park(Client& client);
   bool leaves(core::ClientId id) const;  // or has left, and nobody wants it back
   bool keep(core::ClientId id, Tenant& tenant, uint64_t bytes);
@@ -74,7 +77,11 @@ class Parking {
   Log& log_;
   std::map<core::ClientId, Tenant> tenants_;
   std::map<core::ClientId, Stay> stays_;
-  std::vector<std::unique_ptr<Keeper>> keepers_;  // also those whose clients are gone
+  struct Kept {
+    std::unique_ptr<Keeper> keeper;
+    pid_t pid;
+  };
+  std::vector<Kept> keepers_;  // also those whose clients are gone
   Timer again_;
 };
 

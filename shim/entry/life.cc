@@ -20,6 +20,7 @@ namespace heddle::shim {
 namespace {
 
 void context_ends(CUcontext context, bool gone = false) {
+  await_memory();
   if (!is_initialized()) return;
   context_gone(context);
   end_context(context, gone);
@@ -37,6 +38,7 @@ CUresult destroy_context(CUcontext context, Real&& real) {
 }
 
 void stream_ends(CUstream stream) {
+  await_memory();
   if (stream == nullptr || !is_initialized()) return;
   stream_gone(stream);
   end_stream(stream);

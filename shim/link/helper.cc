@@ -303,19 +303,19 @@ void retire(Session& session) {
 // thread of the application closes the socket: owns_socket() finds that at the next look.
 void attend(Session& session) {
   while (!session.detached.load(std::memory_order_relaxed) && owns_socket(session)) {
-    const bool left = recycle();
+    const bool soon = recycle() && can_unmap;
     look_for_tracer(now_ns());
     heed_calls(true);
-    make_twins();
+    const bool away = word_page.header.away.load() != 0;  // the driver would keep this thread
+    if (!away) make_twins();
     const bool untold = kernels_untold(session);
     if (untold) heed_calls(false);
     pollfd polled[] = {{session.socket, static_cast<short>(untold ? POLLIN | POLLOUT : POLLIN), 0},
                        {watch_descriptor(), POLLIN, 0}};
     const pollfd& end = polled[0];
-    const int ready = poll(polled, 2, left && can_unmap ? kRecycleMs : kLookMs);
+    const int ready = poll(polled, away ? 1 : 2, soon || away ? kRecycleMs : kLookMs);
     if (ready < 0 && errno != EINTR) return;
-    if (ready < 0) continue;
-    if (ready == 0 || polled[1].revents != 0) watch();
+    if (!away && (ready == 0 || polled[1].revents != 0)) watch();
     if (end.revents == 0) continue;
     if ((end.revents & (POLLHUP | POLLERR | POLLNVAL)) != 0) return;
     if (!owns_socket(session)) return;  // it may be a file of the application's by now

@@ -221,7 +221,8 @@ void give_back(int device, uint64_t slack) {
 bool claim_memory(int device, uint64_t bytes) {
   if (!has_account(device) || try_claim(device, bytes)) return true;
   const Asking turn;
-  const int64_t begin = now_ns();
+  const int64_t begun = now_ns();
+  int64_t begin = begun;
   for (;;) {
     if (try_claim(device, bytes)) return true;
     if (beyond_limit(device, bytes)) return false;
@@ -239,8 +240,9 @@ bool claim_memory(int device, uint64_t bytes) {
         give_back_in_turn(device, 0);  // another process that asks now may need just this
         break;
       case Answer::kWait:
-        if (waited > kParkNs) return false;
+        if (now_ns() - begun > kParkNs) return false;
         pause(kPauseParkNs);
+        begin = now_ns();  // the others' patience begins once nobody is parked any more
         break;
       case Answer::kNone:
         if (claim_unanswered(device, bytes)) return true;
@@ -418,6 +420,14 @@ MemoryView view_memory(int device) {
   const uint64_t others =
       terms != nullptr ? terms->memory_others.load(std::memory_order_relaxed) : 0;
   return {limit_of(device), accounts[device].used + others};
+}
+
+bool tell_memory_wanted() {
+  if (!is_initialized()) return false;  // a forked child has its parent's `session`
+  const Held held(lock);
+  if (session == nullptr) return false;
+  session->client->threads[0].memory_wanted.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 // ---- for the helper thread ----

@@ -66,6 +66,9 @@ struct MemoryView {
 };
 MemoryView view_memory(int device);
 
+// A call waits for the process's parked memory. False: no daemon hears of it.
+bool tell_memory_wanted();
+
 // ---- for the helper thread ----
 
 void gather_memory(AttachFacts& facts);     // at the first cuInit

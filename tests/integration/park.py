@@ -170,9 +170,15 @@ class Tenant:
         self.job = Job(label, "be", [str(word) for word in words], where.env,
                        where.folder / f"{label}.log")
 
-    def work(self):
-        self.job.send("go", time.monotonic(), 0.2, 0.1, 0)
-        answer = self.job.answer(30)
+    def begin(self, seconds):
+        self.job.send("go", time.monotonic(), seconds, 0.1, 0)
+
+    def work(self, seconds=0.2):
+        self.begin(seconds)
+        return self.end()
+
+    def end(self):
+        answer = self.job.answer(40)
         assert answer["us"], answer
         return self
 
@@ -238,6 +244,26 @@ def more_tenants_than_memory(where):
     for one in tenants:
         one.work()
         one.job.stop()
+
+
+def one_at_work_leaves_at_last(where):
+    """Nobody idles, and one waits for room: after ten seconds another's next calls wait instead."""
+    where.env |= simulated(where)
+    where.start_daemon("priority", LIMIT)
+    tenants = [Tenant(where, f"team {name}") for name in "abc"]
+    for one in tenants:
+        one.job.wait_ready(30)
+    waits = stage.wait_until(lambda: next((t for t in tenants if t.at() == "parked"), None), 10,
+                             "one is parked")
+    at_work = [one for one in tenants if one is not waits]
+    for one in at_work:
+        one.begin(14)
+    begin = time.monotonic()
+    waits.work()
+    assert 9 < time.monotonic() - begin < 13.5, time.monotonic() - begin
+    for one in at_work:
+        one.end().job.stop()
+    waits.job.stop()
 
 
 # Holds memory; each line has it make an event, a call that the shim does not wrap.
@@ -351,6 +377,8 @@ where = setting.fresh_stage("tenants", "timeslice")
 setting.run(lambda: more_tenants_than_memory(where), where)
 where = setting.fresh_stage("any call", "timeslice")
 setting.run(lambda: any_call_brings_it_back(where), where)
+where = setting.fresh_stage("at work", "timeslice")
+setting.run(lambda: one_at_work_leaves_at_last(where), where)
 where = setting.fresh_stage("policy", "timeslice")
 setting.run(lambda: by_policy(where), where)
 where = setting.fresh_stage("not allowed", "timeslice")

@@ -284,16 +284,22 @@ int keep(const Tenant& t) {
   if (const int code = driver->state(t.pid, &state); code != 0) {
     return say("failed", driver->error(code)), kFailed;
   }
-  bool alone = false;  // heddled has ended
+  bool alone = false;  // nobody asks for it any more
   if (t.bytes > 0) {
     const Clock begin;
-    if (state == kRunning) {
-      const std::string why = put_away(*driver, t, kIdleWorkS, false);
-      if (!why.empty()) return say("failed", why), kFailed;
+    const std::string why = state == kRunning ? put_away(*driver, t, kIdleWorkS, false)
+                                              : "is parked or locked by another";
+    if (why.empty()) {
+      say("parked", fixed("%.3f", begin.seconds()));
+      char word[16];
+      alone = read(STDIN_FILENO, word, sizeof word) <= 0;
+    } else {
+      say("failed", why);
+      if (state != kRunning || driver->state(t.pid, &state) != 0 || state == kRunning) {
+        return kFailed;
+      }
+      alone = true;  // it is not left locked
     }
-    say("parked", fixed("%.3f", begin.seconds()));
-    char word[16];
-    alone = read(STDIN_FILENO, word, sizeof word) <= 0;
   }
   for (;;) {
     const Clock begin;
