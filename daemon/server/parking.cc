@@ -37,6 +37,20 @@ uint64_t bytes_of(const Client& client) {
   return all;
 }
 
+GpuNumbers::Numbers on_gpu(const Client& client, uint32_t device) {
+  const uint8_t gpu = client.identity().gpus[device];
+  return gpu != kNoGpu ? GpuNumbers::Numbers{1} << gpu : 0;
+}
+
+// The GPUs on which it holds memory.
+GpuNumbers::Numbers gpus_of(const Client& client) {
+  GpuNumbers::Numbers all = 0;
+  for (uint32_t device = 0; device < ipc::kDevices; ++device) {
+    if (memory_used(client, device) > 0) all |= on_gpu(client, device);
+  }
+  return all;
+}
+
 }  // namespace
 
 Parking::Parking(uv_loop_t* loop, Engine& engine, MemoryAccounts& accounts, Log& log)
@@ -67,11 +81,11 @@ bool Parking::may_leave(const Client& client, bool idle) const {
                     &client != engine_.reports.unobserved()));
 }
 
-// Of those that share a limit with it, and hold some of it.
-Client* Parking::idlest_beside(const Client& client, bool idle) {
+// Of those that share a limit with it, and hold some of it on these GPUs.
+Client* Parking::idlest_beside(const Client& client, GpuNumbers::Numbers gpus, bool idle) {
   Client* idlest = nullptr;
   for (Client* other : engine_.roster.managed()) {
-    if (other == &client || bytes_of(*other) == 0 || !may_leave(*other, idle) ||
+    if (other == &client || (gpus_of(*other) & gpus) == 0 || !may_leave(*other, idle) ||
         !accounts_.share_limit(client.identity().id, other->identity().id)) {
       continue;
     }
@@ -90,7 +104,7 @@ bool Parking::make_room(const Client& client, uint32_t device, uint64_t bytes) {
   if (!accounts_.fits_without(id, device, bytes, can_leave)) return false;
   stays_[id].asked_at = monotonic_now();
   if (accounts_.fits_without(id, device, bytes, leaves)) return true;
-  if (Client* idlest = idlest_beside(client)) park(*idlest);
+  if (Client* idlest = idlest_beside(client, on_gpu(client, device), true)) park(*idlest);
   return true;
 }
 
@@ -237,7 +251,8 @@ void Parking::bring_back(core::ClientId id, Tenant& tenant) {
   const bool fits = accounts_.fits_back(id, nobody);
   // At a second try the GPU itself was full, whatever the limits say.
   if (fits ? tenant.retry_at != 0 && tenant.keeper != nullptr : !accounts_.fits_back(id, leaves)) {
-    if (Client* other = idlest_beside(*engine_.roster.find(id), !is_long)) park(*other);
+    const Client& client = *engine_.roster.find(id);
+    if (Client* other = idlest_beside(client, gpus_of(client), !is_long)) park(*other);
   }
   if (!fits) return;
   accounts_.set_away(id, false);

@@ -61,7 +61,7 @@ class Parking {
 
   bool may_park(const Client& client) const;
   bool may_leave(const Client& client, bool idle) const;
-  Client* idlest_beside(const Client& client, bool idle = true);
+  Client* idlest_beside(const Client& client, GpuNumbers::Numbers gpus, bool idle);
   void park(Client& client);
   bool leaves(core::ClientId id) const;  // or has left, and nobody wants it back
   bool keep(core::ClientId id, Tenant& tenant, uint64_t bytes);
