@@ -367,19 +367,14 @@ def nobody_allows_it(where):
         one.job.stop()
 
 
-where = setting.fresh_stage("park", "timeslice")
-setting.run(lambda: check(where, sys.argv[1]), where)
-where = setting.fresh_stage("refused", "mps")
-setting.run(lambda: refused_under_mps(where), where)
-where = setting.fresh_stage("parked", "timeslice")
-setting.run(lambda: parked_beside_a_service(where), where)
-where = setting.fresh_stage("tenants", "timeslice")
-setting.run(lambda: more_tenants_than_memory(where), where)
-where = setting.fresh_stage("any call", "timeslice")
-setting.run(lambda: any_call_brings_it_back(where), where)
-where = setting.fresh_stage("at work", "timeslice")
-setting.run(lambda: one_at_work_leaves_at_last(where), where)
-where = setting.fresh_stage("policy", "timeslice")
-setting.run(lambda: by_policy(where), where)
-where = setting.fresh_stage("not allowed", "timeslice")
-setting.run(lambda: nobody_allows_it(where), where)
+for name, mode, body in (
+        ("park", "timeslice", lambda where: check(where, sys.argv[1])),
+        ("refused", "mps", refused_under_mps),
+        ("parked", "timeslice", parked_beside_a_service),
+        ("tenants", "timeslice", more_tenants_than_memory),
+        ("any call", "timeslice", any_call_brings_it_back),
+        ("at work", "timeslice", one_at_work_leaves_at_last),
+        ("policy", "timeslice", by_policy),
+        ("not allowed", "timeslice", nobody_allows_it)):
+    stage_of_it = setting.fresh_stage(name, mode)
+    setting.run(lambda body=body, where=stage_of_it: body(where), stage_of_it)
