@@ -118,7 +118,7 @@ struct Attach {
 
 enum Park {
   never @0;   # its calls would wait in the driver, and nobody would know
-  byRule @1;  # by the administrator's rule, or by hand
+  byRule @1;  # where the administrator's rule allows it
   asked @2;   # it allows that itself
 }
 

@@ -118,7 +118,7 @@ struct ControlMemory {
     std::atomic<uint32_t> contended;      // nonzero: a less important client waits: report finely
     std::atomic<uint32_t> unobserved;     // nonzero: only this client works: no launch records
     std::atomic<uint32_t> sparse;         // nonzero: few launch records (pack_sparse, ipc/sparse.h)
-    std::atomic<uint32_t> away;           // nonzero: its memory is parked: no call of the driver
+    std::atomic<uint32_t> away;           // nonzero: its memory is parked, and its calls wait
   } header;
   alignas(64) std::atomic<uint32_t> sleeping;  // a Sleep; written with each nap: its own line
   std::atomic<uint32_t> naps;                  // this nap's number; 0: a daemon that counts none

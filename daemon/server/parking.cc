@@ -250,7 +250,9 @@ void Parking::bring_back(core::ClientId id, Tenant& tenant) {
   const auto leaves = [this](core::ClientId other) { return this->leaves(other); };
   const bool fits = accounts_.fits_back(id, nobody);
   // At a second try the GPU itself was full, whatever the limits say.
-  if (fits ? tenant.retry_at != 0 && tenant.keeper != nullptr : !accounts_.fits_back(id, leaves)) {
+  const bool gpu_full = fits && tenant.retry_at != 0 && tenant.keeper != nullptr;
+  const bool limit_full = !fits && !accounts_.fits_back(id, leaves);
+  if (gpu_full || limit_full) {
     const Client& client = *engine_.roster.find(id);
     if (Client* other = idlest_beside(client, gpus_of(client), !is_long)) park(*other);
   }

@@ -3,9 +3,9 @@
 //
 // A client is parked only if its rule says so (`park = true`), or itself (HEDDLE_PARK=1), and while
 // it has no work: who has been idle for longest. Whom a call keeps waiting for room for long has
-// one at work leave: its next calls wait, and the driver lets its work end first. Its calls then
-// wait in its shim (shim/link/residence.h), which tells of them. What it holds counts for no limit
-// meanwhile. A keeper does the work and outlives heddled (keeper.h). Loop thread only.
+// one at work leave: its next calls wait, and the driver lets its work end first. The calls
+// of who is parked wait in its shim (shim/link/residence.h), which tells of them, and what it holds
+// counts for no limit. A keeper does the work and outlives heddled (keeper.h). Loop thread only.
 #pragma once
 
 #include <array>

@@ -3,8 +3,9 @@
  * `name: jmp *slot(%rip)` costs one indirect jump, and a look whether the process's memory is
  * parked. A slot starts at a stub that resolves it once (heddle_resolve in driver.cc) with every
  * argument register kept, then holds the driver's own address. While memory is parked each call
- * goes by that stub, which waits. The trampolines are weak: a wrapper defined in C++ under the same name takes its place,
- * and driver.cc tells the two apart by comparing heddle_exports with heddle_trampolines.
+ * goes by that stub, which waits. The trampolines are weak: a wrapper defined in C++ under the same
+ * name takes its place, and driver.cc tells the two apart by comparing heddle_exports with
+ * heddle_trampolines.
  */
         .text
         .hidden heddle_word_page
@@ -26,7 +27,8 @@ heddle_first_##name: \
 #include "shim/driver/entry_points.inc"
 #undef HEDDLE_ENTRY
 
-/* The first call through a slot, and a call that waits; %r11 is its address, the rest is as the caller left it. */
+/* The first call through a slot, and each while memory is parked; %r11 is the slot's address, the
+ * rest is as the caller left it. */
         .balign 16
         .type heddle_first_call, @function
 heddle_first_call:
